@@ -51,7 +51,7 @@ supervisor.close()
 """
 
 
-def test_a_prompt_needs_one_thread_and_each_frame_one_write(tmp_path):
+def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
     with FakeServer() as server:
         done = subprocess.run(
             [sys.executable, "-c", PROMPT, server.url],
@@ -62,7 +62,9 @@ def test_a_prompt_needs_one_thread_and_each_frame_one_write(tmp_path):
         )
     threads, writes = eval(done.stderr)
     assert threads == ["zot-conductor", "zot-drain"]
-    assert writes == [1] * len(done.stdout.splitlines())
+    assert sum(writes) == len(done.stdout.splitlines())
+    assert writes[0] == 3  # accepted, the message, the start of the turn: while the model thinks
+    assert len(writes) <= 4  # the answer may come in pieces
 
 
 # Counts the Python functions that run in other threads than the main one, up to each `done`.
@@ -74,10 +76,10 @@ calls, seen = [0], []
 def count(frame, event, argument):
     calls[0] += event == "call"
 plain_put = LineWriter.put
-def put(self, data):
+def put(self, data, **more):
     if data.startswith(b'{"type":"done"'):
         seen.append(calls[0])
-    plain_put(self, data)
+    plain_put(self, data, **more)
 LineWriter.put = put
 threading.setprofile(count)
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
@@ -183,7 +185,7 @@ def test_a_prompt_after_another_costs_few_system_calls(tmp_path):
     command = [sys.executable, "-m", "zot", "rpc", "--provider", "anthropic", "--api-key", "k"]
     with FakeServer() as server:
         done = subprocess.run(
-            ["strace", "-f", "-o", str(trace), *command, "--base-url", server.url],
+            ["strace", "-f", "-s", "2000", "-o", str(trace), *command, "--base-url", server.url],
             input=b'{"type":"prompt","message":"text:1"}\n' * 4,
             capture_output=True,
             timeout=60,
@@ -194,7 +196,7 @@ def test_a_prompt_after_another_costs_few_system_calls(tmp_path):
     calls = trace.read_text(errors="replace").splitlines()
     ends = [at for at, call in enumerate(calls) if "write(" in call and '\\"done\\"' in call]
     last = [call for call in calls[ends[-2] : ends[-1]] if "resumed" not in call]
-    assert len(last) <= 34, "\n".join(last)
+    assert len(last) <= 20, "\n".join(last)
 
 
 def last_command(trace: Path) -> list[str]:

@@ -170,6 +170,56 @@ def test_what_is_put_is_written_in_order(pipe):
     assert os.read(read, 65536).split() == [b"%d" % number for number in range(1000)]
 
 
+def test_held_lines_go_out_in_one_piece_with_what_follows_or_when_flushed(pipe):
+    read, write, _ = pipe
+    writer = LineWriter(write)
+    writer.put(b"1\n", held=True)
+    writer.put(b"2\n", held=True)
+    assert not ready(read, timeout=0)
+    writer.put(b"3\n")
+    assert os.read(read, 100) == b"1\n2\n3\n"
+    writer.put(b"4\n", held=True)
+    writer.flush()
+    writer.flush()
+    assert os.read(read, 100) == b"4\n"
+    writer.put(b"5\n", held=True)
+    writer.close(PATIENCE)
+    assert os.read(read, 100) == b"5\n"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3000), st.booleans(), st.sampled_from(["own", "lane", "flush"])),
+        max_size=60,
+    )
+)
+def test_held_lines_keep_their_order_and_none_is_lost(steps):
+    read, write = os.pipe()
+    lines: list[bytes] = []
+
+    def read_all() -> None:
+        with os.fdopen(read, "rb") as reader:
+            lines.extend(reader)
+
+    reading = threading.Thread(target=read_all)
+    reading.start()
+    writer = LineWriter(write)
+    lane = writer.open_lane()
+    put: dict[str, list[bytes]] = {"own": [], "lane": []}
+    for number, (size, held, where) in enumerate(steps):
+        if where == "flush":
+            writer.flush()
+            continue
+        line = f"{where} {number} ".encode() + b"x" * size + b"\n"
+        put[where].append(line)
+        (lane.put if where == "lane" else writer.put)(line, held=held)
+    writer.close(PATIENCE)
+    os.close(write)
+    reading.join(PATIENCE)
+    for where, expected in put.items():
+        assert [line for line in lines if line.startswith(where.encode())] == expected
+
+
 def test_a_full_buffer_holds_the_turn_until_it_is_read_or_aborted(pipe, monkeypatch):
     read, write, _ = pipe
     monkeypatch.setattr(ndjson, "BUFFER_LIMIT", 200_000)

@@ -15,8 +15,8 @@ REACHED = {
     "functions of 60 lines or more": 0,
     "imports inside functions": 60,
     "class names in two modules": 0,
-    "locals called found, each or given": 12,
-    "functions written twice": 4,
+    "locals called found, each or given": 7,
+    "functions written twice": 3,
     "import cycles": 0,
 }
 

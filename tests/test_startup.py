@@ -33,10 +33,10 @@ from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []
-def put(self, data):
+def put(self, data, **more):
     if not taken and b'"type":"response"' in data:
         taken.append(sorted(sys.modules))
-    plain_put(self, data)
+    plain_put(self, data, **more)
 LineWriter.put = put
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--no-ext"]
 main()
@@ -101,10 +101,10 @@ from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []
-def put(self, data):
+def put(self, data, **more):
     if not taken and b'"type":"text_delta"' in data:
         taken.append(sorted(sys.modules))
-    plain_put(self, data)
+    plain_put(self, data, **more)
 LineWriter.put = put
 def hear(event, arguments):
     if event == "compile" and not taken and arguments[1] == "<string>":

@@ -434,7 +434,7 @@ def _mcp_options(
         cwd=setup.cwd,
         home=setup.around.home,
         environ=setup.around.environ,
-        given=entries,
+        entries=entries,
         files=options.mcp is not False,
         trusted=lambda: _trusts_project(setup),
         names=() if options.no_tools else options.tools,

@@ -23,7 +23,9 @@ class Cancel:
         self.aborted = False
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
+        self.before_wait: Callable[[], object] = _nothing
+        """Called before each wait: what the client is to see is written, not kept until later."""
 
     def is_set(self) -> bool:
         return self.aborted
@@ -35,6 +37,7 @@ class Cancel:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep until aborted or until the time is over; True if aborted."""
+        self.before_wait()
         with self._lock:
             if self._event is None:
                 self._event = threading.Event()
@@ -58,8 +61,11 @@ class Cancel:
         for callback in callbacks:
             callback()
 
-    def calling(self, callback: Callable[[], None]) -> _Calling:
-        """Run `callback` if the abort comes while the block runs, or at once if it already came."""
+    def calling(self, callback: Callable[[], object], *, waits: bool = True) -> _Calling:
+        """Run `callback` if the abort comes while the block runs, or at once if it already came.
+        A block that does not wait as such calls `before_wait` where it does."""
+        if waits:
+            self.before_wait()
         return _Calling(self, callback)
 
     def waking(self, condition: threading.Condition) -> _Calling:
@@ -69,7 +75,7 @@ class Cancel:
             with condition:
                 condition.notify_all()
 
-        return _Calling(self, wake)
+        return self.calling(wake)
 
     def wait_for(
         self,
@@ -89,10 +95,14 @@ class Cancel:
         return True
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Calling:
     """Holds a callback in a Cancel for as long as a block runs."""
 
-    def __init__(self, cancel: Cancel, callback: Callable[[], None]) -> None:
+    def __init__(self, cancel: Cancel, callback: Callable[[], object]) -> None:
         self._cancel = cancel
         self._callback = callback
 

@@ -21,13 +21,14 @@ import msgspec
 from msgspec import UNSET
 
 from zot.bugs import report_bug
-from zot.client_commands import ClientCommands, image_fields
+from zot.client_commands import ClientCommands, said, word
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
-from zot.provider.types import Image
 from zot.text import Frozen
+from zot.wire import commands as wire
 from zot.wire import frames
+from zot.wire.commands import AddedMessage, Command
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
 from zot.wire.frames import AgentShape, EventFrame
@@ -183,13 +184,8 @@ class Client(ClientCommands):
     # --- the process ------------------------------------------------------------------------
 
     def hello(self, token: str = "", features: Sequence[str] = ()) -> HelloData:
-        fields: dict[str, Any] = {}
-        if token:
-            fields["token"] = token
-        if features:
-            fields["features"] = list(features)
-            self._several = "agents" in features
-        return self.request("hello", **fields).data_as(HelloData)
+        self._several = self._several or "agents" in features
+        return self._tell(wire.Hello(token, tuple(features) or None)).data_as(HelloData)
 
     def ping(self) -> None:
         self.request("ping")
@@ -278,28 +274,24 @@ class Client(ClientCommands):
 
     # --- inside: sending ---------------------------------------------------------------------
 
-    def _run(
-        self, type: str, fields: dict[str, Any], timeout: float | None, agent: str = ""
-    ) -> EventIterator:
+    def _run(self, command: Command, timeout: float | None, agent: str = "") -> EventIterator:
         # Known before the answer comes: the reading thread puts it in line when it is accepted.
         with self._condition:
             id = self._new_id()
             self._starting[id] = run = EventIterator(self, id, timeout, agent)
         # When the wait for the answer is given up it stays known: a late answer still has to
         # put it in line, or its events would go to another run.
-        self._send(type, fields, id)
+        self._send(word(command), said(command) | for_agent(agent), id)
         started = self._answer(id).data_as(Started)
         run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
         return run
 
-    def _add(self, type: str, text: str, images: Sequence[Image], agent: str = "") -> None:
+    def _add(self, command: AddedMessage, agent: str = "") -> None:
+        type = word(command)
         with self._condition:
             if not self._runs.get(agent):
                 raise BusyError(f"there is nothing to {type}: no prompt of this client runs")
-        fields: dict[str, Any] = {"message": text}
-        if images:
-            fields["images"] = [image_fields(image) for image in images]
-        self.request(type, **fields, **for_agent(agent))
+        self.request(type, **said(command), **for_agent(agent))
 
     def _send(self, type: str, fields: dict[str, Any], id: str = "") -> str:
         with self._condition:
@@ -454,11 +446,11 @@ class ClientAgent(ClientCommands):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
-        return self._client._run(type, fields | {"agent": self.name}, timeout, self.name)
+    def _run(self, command: Command, timeout: float | None) -> EventIterator:
+        return self._client._run(command, timeout, self.name)
 
-    def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
-        self._client._add(type, text, images, self.name)
+    def _add(self, command: AddedMessage) -> None:
+        self._client._add(command, self.name)
 
 
 class Addressed(Frozen):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -57,18 +56,12 @@ class ClientCommands:
         raise NotImplementedError
 
     def _tell(self, command: Command) -> Response:
-        """Only what differs from the default is said, so that older servers understand it."""
-        said = {
-            field.encode_name: value
-            for field in fields(type(command))
-            if (value := getattr(command, field.name)) != field.default
-        }
-        return self.request(str(command.__struct_config__.tag), **said)
+        return self.request(word(command), **said(command))
 
-    def _run(self, type: str, fields: dict[str, Any], timeout: float | None) -> EventIterator:
+    def _run(self, command: Command, timeout: float | None) -> EventIterator:
         raise NotImplementedError
 
-    def _add(self, type: str, text: str, images: Sequence[Image]) -> None:
+    def _add(self, command: wire.AddedMessage) -> None:
         raise NotImplementedError
 
     # --- runs --------------------------------------------------------------------------------
@@ -91,15 +84,12 @@ class ClientCommands:
             CommandError: it was refused.
             ServerGone: the child has ended.
         """
-        fields: dict[str, Any] = {"message": text, **({"run": run} if run else {})}
-        if images:
-            fields["images"] = [image_fields(image) for image in images]
-        return self._run("prompt", fields, timeout)
+        return self._run(wire.Prompt(message=text, images=pictures(images), run=run), timeout)
 
     def retry(self, *, timeout: float | None = None) -> EventIterator:
         """Have the last prompt answered once more, which failed or was aborted: with the model and
         the credential of now, and without saying it again."""
-        return self._run("retry_prompt", {}, timeout)
+        return self._run(wire.RetryPrompt(), timeout)
 
     resume_run = told(wire.ResumeRun)
     """Say how a durable run goes on that is held after a crash."""
@@ -109,12 +99,10 @@ class ClientCommands:
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Have the transcript summarised; the summary is in the CompactDone among the events."""
-        fields = {"instructions": instructions} if instructions else {}
-        return self._run("compact", fields, timeout)
+        return self._run(wire.Compact(instructions), timeout)
 
-    def abort(self, target: str | None = None) -> None:
-        """Abort what runs, or the run with this id."""
-        self.request("abort", **({} if target is None else {"target": target}))
+    abort = told(wire.Abort)
+    """Abort what runs, or the run with this id."""
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> None:
         """Have a message heard after the current tool.
@@ -122,11 +110,11 @@ class ClientCommands:
         Raises:
             BusyError: nothing of this client's runs that could hear it.
         """
-        self._add("steer", text, images)
+        self._add(wire.Steer(text, pictures(images)))
 
     def follow_up(self, text: str, images: Sequence[Image] = ()) -> None:
         """Have a message heard when the model would stop. Raises BusyError as `steer`."""
-        self._add("follow_up", text, images)
+        self._add(wire.FollowUp(text, pictures(images)))
 
     approve = told(wire.Approve)
     """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
@@ -148,45 +136,41 @@ class ClientCommands:
 
     def models(self, *, everywhere: bool = False) -> tuple[frames.ModelShape, ...]:
         """Those of the provider, or of every one with a credential."""
-        more = {"all": True} if everywhere else {}
-        return self.request("get_models", **more).data_as(frames.Models).models
+        return self._tell(wire.GetModels(everywhere)).data_as(frames.Models).models
 
     clear = told(wire.Clear)
 
     def set_model(self, model: str, provider: str = "") -> str:
         """Go on with another model: an id, or PROVIDER/ID; its id."""
-        more = {"provider": provider} if provider else {}
-        return self.request("set_model", model=model, **more).data_as(ModelSet).model
+        return self._tell(wire.SetModel(model, provider)).data_as(ModelSet).model
 
     def set_reasoning(self, level: Level) -> str:
-        return self.request("set_reasoning", reasoning=level).data_as(ReasoningSet).reasoning
+        return self._tell(wire.SetReasoning(level)).data_as(ReasoningSet).reasoning
 
     def set_jail(self, on: bool) -> None:
         """Keep the tools inside the working directory, or let them out."""
-        self.request("set_jail", jail=on)
+        self._tell(wire.SetJail(on))
 
     # --- sessions ----------------------------------------------------------------------------
 
     def sessions(
         self, *, everywhere: bool = False, limit: int = 100
     ) -> tuple[frames.SessionShape, ...]:
-        answer = self.request("list_sessions", all=everywhere, limit=limit)
-        return answer.data_as(frames.Sessions).sessions
+        return self._tell(wire.ListSessions(everywhere, limit)).data_as(frames.Sessions).sessions
 
     def new_session(self) -> frames.SessionShape:
-        return self.request("new_session").data_as(frames.SessionLoaded).session
+        return self._tell(wire.NewSession()).data_as(frames.SessionLoaded).session
 
     def load_session(self, session: str) -> frames.SessionShape:
         """Go on with a kept session: a path, the beginning of an id, or `latest`."""
-        answer = self.request("load_session", session=session)
-        return answer.data_as(frames.SessionLoaded).session
+        return self._tell(wire.LoadSession(session)).data_as(frames.SessionLoaded).session
 
     def fork_session(
         self, session: str = "", at: str | int | None = None, *, load: bool = True
     ) -> frames.SessionShape:
         """Copy a session, up to an entry or so many messages, and go on there."""
-        answer = self.request("fork_session", session=session, at=at, load=load)
-        return answer.data_as(frames.SessionLoaded).session
+        copied = self._tell(wire.ForkSession(session, at, load))
+        return copied.data_as(frames.SessionLoaded).session
 
     def export_session(self, session: str = "", format: str = "zotsession", path: str = "") -> str:
         """A session as text, or as a file where a path is given; the text, or the file's path."""
@@ -215,8 +199,7 @@ class ClientCommands:
 
     def run_command(self, name: str, args: str = "") -> frames.CommandRan:
         """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
-        answer = self.request("run_command", name=name, args=args, submit=False)
-        return answer.data_as(frames.CommandRan)
+        return self._tell(wire.RunCommand(name, args, submit=False)).data_as(frames.CommandRan)
 
     def reload_extensions(self) -> tuple[frames.ExtensionShape, ...]:
         """Stop all extensions and start those that are there now."""
@@ -234,5 +217,18 @@ class ClientCommands:
     """Answer an ExtAsk (feature `dialogs`)."""
 
 
-def image_fields(image: Image) -> dict[str, str]:
-    return {"mime_type": image.mime_type, "data": b64encode(image.data).decode()}
+def word(command: Command) -> str:
+    return str(command.__struct_config__.tag)
+
+
+def said(command: Command) -> dict[str, Any]:
+    """Only what differs from the default is said, so that older servers understand it."""
+    return {
+        field.encode_name: value
+        for field in fields(type(command))
+        if (value := getattr(command, field.name)) != field.default
+    }
+
+
+def pictures(images: Sequence[Image]) -> tuple[wire.ImageData, ...] | None:
+    return tuple(wire.ImageData(image.mime_type, image.data) for image in images) or None

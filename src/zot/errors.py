@@ -121,6 +121,10 @@ class ToolBlocked(ToolError): ...
 class ToolTimedOut(ToolError): ...
 
 
+class NotStarted(ToolError):
+    """A program could not be started; nothing has run."""
+
+
 class CommandError(ZotError):
     code = "invalid_params"
 

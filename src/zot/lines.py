@@ -102,11 +102,8 @@ class LineSplitter:
 
 
 def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """Decode one line; half of a surrogate pair in it becomes U+FFFD.
-
-    Raises:
-        CommandError: `parse_error`: it is not JSON; `invalid_params`: it is, of another shape.
-    """
+    """Decode one line; half of a surrogate pair in it becomes U+FFFD. Raises CommandError:
+    `parse_error`: it is not JSON; `invalid_params`: it is, of another shape."""
     try:
         return decode(readable(line))
     except LINE_ERRORS as error:
@@ -137,11 +134,8 @@ def readable(line: bytes) -> bytes:
 
 
 def check_numbers(line: bytes) -> None:
-    """Refuse a number that no Python integer can hold, also in a field that nobody reads.
-
-    Raises:
-        msgspec.ValidationError: there is one.
-    """
+    """Refuse a number that no Python integer can hold, also in a field that nobody reads. Raises
+    msgspec.ValidationError: there is one."""
     if len(line) < LONGEST_NUMBER:
         return
     import re  # deferred: not needed before a client sends a long line
@@ -168,7 +162,7 @@ class Lane:
         self.size = 0
         """Bytes that wait or are being written."""
 
-    def put(self, data: bytes) -> None:
+    def put(self, data: bytes, *, held: bool = False) -> None:
         self._writer.put(data, self)
 
     def wait(self, cancel: Cancel) -> None:
@@ -189,6 +183,9 @@ class LineWriter:
 
     A line into a pipe with room is written by whoever has it, which saves waking a thread. When
     the pipe is full or many lines come at once, a thread writes all that waits in one go.
+
+    Whoever has more to say at once lets a line be `held`: it is written with the next one that is
+    not, or by `flush`. Each write wakes the client, who would be busy with a part of the news.
 
     A client that stops reading fills the buffer: the turn then pauses, commands are still read
     and answered. A client that is gone calls `gone`, once. Answers to a client that only asks
@@ -220,6 +217,8 @@ class LineWriter:
         self._doorbell.acquire()
         self._asleep = True
         self._thread: threading.Thread | None = None
+        self._held: list[bytes] = []
+        self._held_size = 0
         self._credit = float(AT_ONCE)
         self._last_put = 0.0
         self._space: select.poll | None = None
@@ -229,27 +228,56 @@ class LineWriter:
         else:
             self._start()  # nothing can be written without it
 
-    def put(self, data: bytes, lane: Lane | None = None) -> None:
+    def put(self, data: bytes, lane: Lane | None = None, *, held: bool = False) -> None:
         with self._lock:
             if self._closed:
                 return
-            # A pipe that polls as writable takes this much whole, without blocking.
-            if (
-                self._direct
-                and self._asleep
-                and len(data) <= select.PIPE_BUF
-                and self._write_now(data)
-            ):
-                return
-            lane = lane or self._own
-            if not lane.waiting:
-                self._busy.append(lane)
-            lane.waiting.append(data)
-            lane.size += len(data)
-            self._size += len(data)
-            alone = self._asleep and not self._ring()
+            if held and self._direct and self._asleep:
+                size = self._held_size + len(data)
+                if size <= select.PIPE_BUF:
+                    self._held.append(data)
+                    self._held_size = size
+                    return
+            if not self._held:
+                queued = self._write_or_queue(data, lane)
+            elif lane is None:
+                queued = self._write_or_queue(self._taken_up() + data, None)
+            else:
+                queued = self._write_or_queue(self._taken_up(), None)
+                queued |= self._write_or_queue(data, lane)
+            alone = queued and self._asleep and not self._ring()
         if alone:
             self._write_alone()
+
+    def _write_or_queue(self, data: bytes, lane: Lane | None) -> bool:
+        """Write it, if that can be done at once; otherwise it is queued: True."""
+        # A pipe that polls as writable takes this much whole, without blocking.
+        if (
+            self._direct
+            and self._asleep
+            and not self._busy
+            and len(data) <= select.PIPE_BUF
+            and self._write_now(data)
+        ):
+            return False
+        lane = lane or self._own
+        if not lane.waiting:
+            self._busy.append(lane)
+        lane.waiting.append(data)
+        lane.size += len(data)
+        self._size += len(data)
+        return True
+
+    def flush(self) -> None:
+        """Write what is held."""
+        if self._held:
+            self.put(b"")
+
+    def _taken_up(self) -> bytes:
+        data = b"".join(self._held)
+        self._held.clear()
+        self._held_size = 0
+        return data
 
     def open_lane(self) -> Lane:
         """For one more writer, until `close_lane`; what waits then is written all the same."""
@@ -275,7 +303,7 @@ class LineWriter:
         lane = lane or self._own
         if lane.size < LEAST_SHARE or lane.size < self._share():
             return
-        with cancel.calling(self._wake), self._room:
+        with cancel.waking(self._room), self._room:
             while lane.size >= self._share() and not self._closed and not cancel.is_set():
                 self._room.wait()
 
@@ -284,6 +312,7 @@ class LineWriter:
 
     def close(self, timeout: float) -> None:
         """Write what waits, for at most `timeout` seconds, and stop."""
+        self.flush()
         with self._lock:
             self._closed = True
             if self._asleep and (self._busy or self._thread):
@@ -327,10 +356,6 @@ class LineWriter:
         self._asleep = False
         thread.start()
         self._thread = thread
-
-    def _wake(self) -> None:
-        with self._room:
-            self._room.notify_all()
 
     def _write(self) -> None:
         while (batch := self._next()) is not None and self._write_batch(batch):
@@ -416,6 +441,14 @@ def write_all(fd: int, data: bytes) -> None:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
             ready(writing=(fd,))
+
+
+def poke(fd: int) -> None:
+    """Wake whoever waits for the other end of a pipe."""
+    try:
+        os.write(fd, b"\0")
+    except OSError:
+        pass  # it is full of reasons to wake up, or the end has come
 
 
 def ready(

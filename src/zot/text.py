@@ -7,7 +7,7 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr, dataclass_transform
 
 import msgspec
@@ -40,17 +40,25 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A JSON value with all that is no object and no list in it changed, names of fields too."""
+    if isinstance(value, dict):
+        return {change(key): mapped(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [mapped(item, change) for item in value]
+    return change(value)
+
+
 def whole_value(value: Any) -> Any:
     """A JSON value with whole characters only, and with numbers that can be written."""
+    return mapped(value, _whole)
+
+
+def _whole(value: Any) -> Any:
     if isinstance(value, str):
         return whole_characters(value)
-    if isinstance(value, dict):
-        return {whole_value(key): whole_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [whole_value(item) for item in value]
-    if isinstance(value, int) and value.bit_length() > LONGEST_INTEGER:
-        return hex(value)
-    return value
+    long = isinstance(value, int) and value.bit_length() > LONGEST_INTEGER
+    return hex(value) if long else value
 
 
 def whole_escapes(data: bytes) -> bytes:
@@ -134,6 +142,15 @@ def position_of(text: str) -> int | None:
     return int(text) if text.isdecimal() and len(text) < 16 else None
 
 
+def positive(text: str) -> float:
+    """A number above zero that somebody names; 0: it is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 0.0
+    return value if 0 < value < 1e15 else 0.0
+
+
 def cookie_of(header: str, name: str) -> str:
     """One of the cookies that a browser sends; empty: it sent none. Not by http.cookies, in which
     a quoted one costs the square of its length."""
@@ -149,3 +166,64 @@ def size_text(count: float) -> str:
     if count < 1e6:
         return f"{count / 1e3:.0f} kB"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
+
+
+# --- secrets ---------------------------------------------------------------------------------
+
+SECRET_GONE = "[secret removed]"
+
+
+def without_secrets(text: str, secrets: Sequence[str]) -> str:
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, SECRET_GONE)
+    return text
+
+
+class SecretFilter:
+    """Takes the secrets out of text that comes in pieces: what may be the beginning of one is held
+    back until the next piece.
+    """
+
+    def __init__(self) -> None:
+        self.secrets: Sequence[str] = ()
+        self._threes: tuple[str, ...] = ()
+        self._ends: tuple[str, ...] = ()
+        self._held = ""
+
+    def use(self, secrets: Sequence[str]) -> None:
+        if secrets is self.secrets:
+            return
+        self.secrets = secrets
+        # Nearly every piece has none of these, and is passed on for a few nanoseconds.
+        self._threes = tuple({secret[:3] for secret in secrets})
+        self._ends = tuple({secret[:length] for secret in secrets for length in (1, 2)})
+
+    def feed(self, text: str) -> str:
+        """What can be shown now; the very same text where nothing is to be done."""
+        if not self._held and not text.endswith(self._ends):
+            for three in self._threes:
+                if three in text:
+                    break
+            else:
+                return text
+        whole = without_secrets(self._held + text, self.secrets)
+        keep = max(_overlap(whole, secret) for secret in self.secrets)
+        if not keep:
+            self._held = ""
+            return text if whole == text else whole
+        self._held = whole[-keep:]
+        return whole[:-keep]
+
+    def rest(self) -> str:
+        """What was held back and turned out to be no secret."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, secret: str) -> int:
+    """How many letters at the end of a text are the beginning of a secret."""
+    at = text.find(secret[0], max(0, len(text) - len(secret) + 1))
+    while at >= 0 and not secret.startswith(text[at:]):
+        at = text.find(secret[0], at + 1)
+    return len(text) - at if at >= 0 else 0

@@ -83,11 +83,11 @@ def ignore_polite_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def spawn(argv: list[str], env: Mapping[str, str]) -> int:
+def spawn(program: str, argv: list[str], env: Mapping[str, str]) -> int:
     """Start a program in a session of its own, with signals as a login shell has them."""
     if TREES:
-        return os.posix_spawn(argv[0], argv, env, setsid=True, setsigmask=[], setsigdef=CATCHABLE)
-    return os.posix_spawn(argv[0], argv, env, setpgroup=0, setsigmask=[], setsigdef=CATCHABLE)
+        return os.posix_spawn(program, argv, env, setsid=True, setsigmask=[], setsigdef=CATCHABLE)
+    return os.posix_spawn(program, argv, env, setpgroup=0, setsigmask=[], setsigdef=CATCHABLE)
 
 
 def give(data: bytes) -> None:

@@ -1,6 +1,5 @@
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from contextlib import closing
 
 import pytest
 from support.oauth import OAuthServer
+from support.terminal import in_a_terminal
 
 from tests.support.around import around
 from zot.cli import auth as auth_cli
@@ -17,6 +17,8 @@ from zot.cli.main import run as main
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.settings.flags import parse
 from zot.settings.resolve import resolve
+
+ZOT = [sys.executable, "-m", "zot"]
 
 
 @pytest.fixture
@@ -42,7 +44,7 @@ def home(tmp_path, monkeypatch, server):
 
 def zot(*words: str, given: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "zot", *words],
+        [*ZOT, *words],
         input=given,
         capture_output=True,
         text=True,
@@ -76,29 +78,10 @@ def test_a_refused_key_is_not_kept(home):
     assert zot("login", "acme", "--no-probe", given="sk-canary\n").returncode == 0
 
 
-def in_a_terminal(*words: str, says: list[tuple[bytes, bytes]]) -> tuple[int, bytes]:
-    """Run zot in a terminal, and type each text when what is before it has appeared."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "zot", *words])
-    shown = b""
-    for asked, typed in says:
-        while asked not in shown:
-            shown += os.read(terminal, 4096)
-        os.write(terminal, typed)
-    try:
-        while data := os.read(terminal, 4096):
-            shown += data
-    except OSError:
-        pass  # the terminal is closed when the program ends
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown
-
-
 def test_a_person_types_the_key_where_nobody_sees_it(home, server):
     server.keys.add("sk-typed")
     says = [(b"log in to:", b"acme\n"), (b"API key of Acme:", b"sk-typed\n")]
-    code, shown = in_a_terminal("login", says=says)
+    code, shown = in_a_terminal([*ZOT, "login"], says, os.environ)
     assert (code, b"sk-typed" in shown) == (0, False)
     assert AuthFile(str(home)).get("acme").api_key == "sk-typed"
 
@@ -122,7 +105,7 @@ def test_in_a_terminal_with_a_browser_a_page_takes_the_key(home, server, tmp_pat
     monkeypatch.delenv("ZOT_NO_BROWSER")
     monkeypatch.setenv("ZOT_FORCE_BROWSER", "1")
     monkeypatch.setenv("BROWSER", str(program))
-    code, shown = in_a_terminal("login", "acme", says=[])
+    code, shown = in_a_terminal([*ZOT, "login", "acme"], [], os.environ)
     assert (code, b"logged in to Acme" in shown) == (0, True)
     assert AuthFile(str(home)).get("acme").api_key == "sk-from-page"
 
@@ -192,7 +175,7 @@ def test_a_broken_file_of_credentials_is_told_once(home):
 
 def test_login_by_device_code(home, server):
     child = subprocess.Popen(
-        [sys.executable, "-m", "zot", "login", "acme", "--device"],
+        [*ZOT, "login", "acme", "--device"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -208,7 +191,7 @@ def test_login_by_device_code(home, server):
 @pytest.mark.parametrize("way", ["browser", "paste"])
 def test_login_with_oauth(home, server, way):
     child = subprocess.Popen(
-        [sys.executable, "-m", "zot", "login", "acme", "--oauth"],
+        [*ZOT, "login", "acme", "--oauth"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,11 +1,11 @@
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.rpc import environment, make_folder, write_script
+from support.terminal import in_a_terminal
 
 from tests.support.around import around, zot_home
 from zot.core.session import ModelChange, Title
@@ -105,22 +105,8 @@ def test_where_there_is_none_it_is_said(work):
 def test_in_a_terminal_a_person_chooses(work, typed, code):
     older, newer = keep("apples"), keep("pears")
     os.utime(older, (1, 1))
-    words = command(work, "the answer")
-    env = environment(work)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execve(words[0], words, env)
-    shown = b""
-    while b"number (Enter: 1):" not in shown:
-        shown += os.read(terminal, 4096)
-    os.write(terminal, typed)
-    try:
-        while data := os.read(terminal, 4096):
-            shown += data
-    except OSError:
-        pass  # closed when the program ends
-    os.close(terminal)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code
+    says = [(b"number (Enter: 1):", typed)]
+    assert in_a_terminal(command(work, "the answer"), says, environment(work))[0] == code
     chosen = {b"2\n": older, b"\n": newer}.get(typed)
     for path in (older, newer):
         assert ("the answer" in Path(path).read_text()) == (path == chosen)

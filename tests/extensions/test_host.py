@@ -178,9 +178,7 @@ for frame in frames(): pass
 
 def test_images_unknown_blocks_and_no_content(tmp_path):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 blocks = {
     "image": [{"type": "image", "mime_type": "image/gif", "data": "R0lGODlh"}],
     "bad": [{"type": "image", "mime_type": "image/png", "data": "%%%"}],
@@ -211,9 +209,7 @@ for frame in frames():
 
 def test_progress_reaches_the_turn_in_order(tmp_path):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 for frame in frames():
     if frame["type"] == "tool_call":
         for i in range(5): emit("tool_progress", id=frame["id"], text=str(i))
@@ -228,9 +224,7 @@ for frame in frames():
 
 def test_abort_cancels_the_call_and_tells_the_extension(tmp_path):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 for frame in frames():
     if frame["type"] == "tool_call":
         emit("notify", level="info", message="called " + frame["id"])
@@ -506,9 +500,7 @@ def test_a_bad_manifest_is_one_warning_that_names_the_file(tmp_path):
 
 def test_call_tool_runs_a_tool_of_the_host(tmp_path):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 waiting = {}
 for frame in frames():
     if frame["type"] == "tool_call":

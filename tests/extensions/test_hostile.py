@@ -39,9 +39,7 @@ QUICK = ExtensionLimits(
     restart_delays=(0.05,),
 )
 GOOD = """
-hello()
-emit("register_tool", name="good", schema={"type": "object"})
-emit("ready")
+hello_with_tool("good")
 for frame in frames():
     if frame["type"] == "tool_call": text(frame["id"], "fine")
 """
@@ -196,9 +194,7 @@ def test_random_bytes_harm_nobody(tmp_path, good):
 
 def test_too_much_garbage_stops_the_extension_and_it_can_be_reloaded(tmp_path, good):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 if not os.path.exists("fixed"):
     while True: print("noise", flush=True)
 for frame in frames():
@@ -218,9 +214,7 @@ for frame in frames():
 
 def test_a_line_of_100_megabytes_is_skipped_and_fails_only_its_own_call(tmp_path, good):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 for frame in frames():
     if frame["type"] != "tool_call": continue
     if frame["args"]["big"]:
@@ -244,9 +238,7 @@ for frame in frames():
 # --- X03: ends -------------------------------------------------------------------------------
 
 MORTAL = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 for frame in frames():
     if frame["type"] == "tool_call":
         how = frame["args"].get("how")
@@ -542,9 +534,7 @@ while True: sys.stdout.write(line * 100); sys.stdout.flush()
 
 def test_a_flood_of_panel_drawings_and_progress_is_slowed_down(tmp_path, good):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 for frame in frames():
     if frame["type"] == "tool_call":
         for i in range(100): emit("panel_render", panel_id="p", lines=[str(i)])
@@ -579,9 +569,7 @@ for frame in frames():
 
 def test_a_flood_of_stderr_does_not_fill_the_disk(tmp_path, good):
     body = """
-hello()
-emit("register_tool", name="t", schema={"type": "object"})
-emit("ready")
+hello_with_tool()
 for frame in frames():
     if frame["type"] == "tool_call":
         for _ in range(100): sys.stderr.write("e" * 10000 + "\\n")

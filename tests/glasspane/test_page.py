@@ -9,12 +9,12 @@ from contextlib import closing, suppress
 import pytest
 from support.browser import CHROMIUM, Browser
 from support.extension import wait_for
-from swarm.support import Place, bash, says
+from swarm.support import bash, says
+from swarm.support import place as place
 
 from glasspane.support import Pane
 from zot.swarm.log import AgentFolder, LogWriter
 from zot.swarm.task import Claimed, SwarmTask
-from zot.testing.fakeserver import FakeServer
 
 HOSTILE = (
     "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>\u202e\x1b[31m &amp; `x`"
@@ -28,14 +28,6 @@ def browser(tmp_path_factory):
         pytest.skip("no chromium is installed")
     with closing(Browser(tmp_path_factory.mktemp("chromium"))) as made:
         yield made
-
-
-@pytest.fixture
-def place(tmp_path):
-    with FakeServer() as server:
-        made = Place(tmp_path, server)
-        yield made
-        made.swarm.stop()
 
 
 @pytest.fixture

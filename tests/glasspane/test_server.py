@@ -7,20 +7,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from swarm.support import Place, bash, says
+from swarm.support import bash, says
+from swarm.support import place as place
 
 from glasspane.support import Pane
-from zot.testing.fakeserver import FakeServer
 
 DATA = Path(__file__).parents[1] / "observe" / "data"
-
-
-@pytest.fixture
-def place(tmp_path):
-    with FakeServer() as server:
-        made = Place(tmp_path, server)
-        yield made
-        made.swarm.stop()
 
 
 @pytest.fixture

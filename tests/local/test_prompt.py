@@ -32,12 +32,12 @@ def user(text: str) -> Message:
 
 
 def plain(messages: tuple[Message, ...]) -> list[tuple[str, str]]:
-    found = []
+    said = []
     for message in messages:
         (block,) = message.content
         assert isinstance(block, Text)
-        found.append((message.role, block.text))
-    return found
+        said.append((message.role, block.text))
+    return said
 
 
 def test_our_own_prompt_is_replaced_by_the_short_one(tmp_path) -> None:

@@ -127,13 +127,13 @@ def test_a_server_whose_starter_was_killed_is_awaited(server: LocalServer, small
     told = server.directory / ADDRESS
     hidden = told.rename(told.with_name("hidden"))
     other = LocalServer(small, of_process(), context=512, linger=0.2)
-    found: list[int] = []
-    waiting = threading.Thread(target=lambda: found.append(other.acquire(Cancel()).pid))
+    pids: list[int] = []
+    waiting = threading.Thread(target=lambda: pids.append(other.acquire(Cancel()).pid))
     waiting.start()
     assert is_alive(server.directory)
     hidden.rename(told)  # in one step, as the server does it
     waiting.join(PATIENCE)
-    assert found == [address.pid]
+    assert pids == [address.pid]
     other.release()
 
 

@@ -28,8 +28,8 @@ USUAL = '{"name": "bash", "arguments": {"command": "ls"}}'
 def heard(pieces: list[str]) -> tuple[str, SpokenCall | None]:
     speech = Speech(FORMS)
     shown = "".join(speech.feed(piece) for piece in pieces)
-    rest, found = speech.finish()
-    return shown + rest, found
+    rest, call = speech.finish()
+    return shown + rest, call
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_a_call_after_text_is_found_and_its_markup_not_shown() -> None:
 
 
 def test_a_flat_edit_is_rearranged() -> None:
-    found = heard(['{"tool":"edit","path":"a","old":"x","new":"y"}'])[1]
-    assert found == SpokenCall("edit", {"path": "a", "edits": [{"oldText": "x", "newText": "y"}]})
+    call = heard(['{"tool":"edit","path":"a","old":"x","new":"y"}'])[1]
+    assert call == SpokenCall("edit", {"path": "a", "edits": [{"oldText": "x", "newText": "y"}]})
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_deep_nesting_is_no_call() -> None:
 @given(st.lists(st.text(alphabet=st.sampled_from('ab {}[]"`<>|\nTOLjson:_tc/'))))
 def test_text_is_never_lost_or_changed(pieces: list[str]) -> None:
     text = "".join(pieces)
-    shown, found = heard(pieces)
-    assert found is not None or shown == text
+    shown, call = heard(pieces)
+    assert call is not None or shown == text
 
 
 @given(st.text(), st.integers(1, 5))

@@ -80,10 +80,10 @@ from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
 taken = []
-def put(self, data):
+def put(self, data, **more):
     if not taken and b'"type":"response"' in data:
         taken.append(sorted(sys.modules))
-    plain_put(self, data)
+    plain_put(self, data, **more)
 LineWriter.put = put
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k"]
 main()

@@ -5,41 +5,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zot.core.session import (
-    Cleared,
-    Compaction,
-    Custom,
-    Entry,
-    Label,
-    LevelChange,
-    ModelChange,
-    Replaced,
-    ResultNote,
-    Session,
-    Title,
-    UsageNote,
-)
+from zot.core import session as core
+from zot.core.session import Compaction, Entry, Session, Title
 from zot.errors import SessionError
 from zot.pi.format import PI, PiTranscript, PiWriter
 from zot.pi.messages import NotAMessage, from_pi, to_pi
-from zot.provider.types import (
-    Cost,
-    Image,
-    Message,
-    Origin,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from zot.provider import types
+from zot.provider.types import Image, Message, Origin, Reasoning, Text, ToolCall, ToolResult, Usage
 from zot.sessions import format
 from zot.sessions.files import FileStore, load
 from zot.sessions.open import open_session
 from zot.sessions.rows import Meta
 
 META = Meta("id-1", "/w", "m", "p", "2026-01-02T03:04:05.678901Z", "0.1")
-ORIGIN = Origin("anthropic", "m", "anthropic", "tool_use", Usage(1, 2, 3, 4, cost=Cost(0.5)))
+ORIGIN = Origin("anthropic", "m", "anthropic", "tool_use", Usage(1, 2, 3, 4, cost=types.Cost(0.5)))
 
 
 def said(text: str, role="user") -> Message:
@@ -73,8 +52,8 @@ def rewritten(session: Session) -> Session:
 
 def test_a_conversation_is_the_same_after_going_through_pi():
     session = Session()
-    session.append(ModelChange("anthropic", "m"))
-    session.append(LevelChange("minimum"))
+    session.append(core.ModelChange("anthropic", "m"))
+    session.append(core.LevelChange("minimum"))
     session.append(Message("user", (Text("hi"), Image("image/png", b"\x01\x02")), 1.5))
     session.append(
         Message(
@@ -90,14 +69,14 @@ def test_a_conversation_is_the_same_after_going_through_pi():
         )
     )
     session.append(Message("tool", (result("a"), result("b")), 3.0))
-    session.append(UsageNote(Usage(1), Usage(2)))
+    session.append(core.UsageNote(Usage(1), Usage(2)))
     session.append(Title("a name"))
     again = rewritten(session)
     assert again.messages() == session.messages()
     assert [entry.body for entry in again.path()][:3] == [
-        ModelChange("p", "m"),  # what a zot file has in its head
-        ModelChange("anthropic", "m"),
-        LevelChange("minimum"),
+        core.ModelChange("p", "m"),  # what a zot file has in its head
+        core.ModelChange("anthropic", "m"),
+        core.LevelChange("minimum"),
     ]
     assert again.path()[-1].body == Title("a name")
 
@@ -174,8 +153,8 @@ def test_results_written_as_they_came_are_not_written_twice():
     session.append(
         Message("assistant", (ToolCall("a", "x", {}), ToolCall("b", "x", {})), 1.0, ORIGIN)
     )
-    session.append(ResultNote(result("a")))
-    session.append(ResultNote(result("b")))
+    session.append(core.ResultNote(result("a")))
+    session.append(core.ResultNote(result("b")))
     session.append(Message("tool", (result("a"), result("b")), 3.0))
     session.append(said("more", "assistant"))
     again = rewritten(session)
@@ -187,10 +166,10 @@ def test_results_written_as_they_came_are_not_written_twice():
 def test_a_cleared_conversation_is_a_new_root_and_so_is_a_replaced_one():
     session = Session()
     session.append(said("old"))
-    session.append(Cleared())
+    session.append(core.Cleared())
     session.append(said("new"))
     assert rewritten(session).messages() == (said("new"),)
-    session.append(Replaced((said("a"), said("b", "assistant"))))
+    session.append(core.Replaced((said("a"), said("b", "assistant"))))
     session.append(said("c"))
     again = rewritten(session).messages()
     assert [message.content[0].text for message in again] == ["a", "b", "c"]
@@ -203,17 +182,17 @@ def test_branches_labels_and_compactions_point_to_the_right_rows():
         Message("assistant", (ToolCall("x", "t", {}), ToolCall("y", "t", {})), 1.0, ORIGIN)
     )
     tools = session.append(Message("tool", (result("x"), result("y")), 2.0))
-    session.append(Label(tools.id, "here"))
+    session.append(core.Label(tools.id, "here"))
     session.append(Compaction("sum", tools.id, 5, usage=Usage(1), details={"k": 1}))
     after = rewritten(session)
     assert len(after.messages()) == len(session.messages()) == 2
     assert after.messages()[1].content == session.messages()[1].content
     session.move(first.id)
     session.append(said("other branch"))
-    session.append(Custom("mine", {"x": 1}))
+    session.append(core.Custom("mine", {"x": 1}))
     again = rewritten(session)
     assert [message.content[0].text for message in again.messages()] == ["a", "other branch"]
-    assert again.path()[-1].body == Custom("custom", {"customType": "mine", "data": {"x": 1}})
+    assert again.path()[-1].body == core.Custom("custom", {"customType": "mine", "data": {"x": 1}})
 
 
 V1 = [
@@ -280,8 +259,8 @@ def test_rows_only_pi_has_reach_the_model_or_are_kept():
         "hey",
     ]
     entries = transcript.entries()
-    assert entries["7"].body == Custom("context_edit", {"targetId": "1", "replacement": None})
-    assert entries["10"].body == Label("1", "L")
+    assert entries["7"].body == core.Custom("context_edit", {"targetId": "1", "replacement": None})
+    assert entries["10"].body == core.Label("1", "L")
     encoded = [
         json.loads(row)
         for row in b"".join(format.lines(PI, META, [*entries.values()])).splitlines()
@@ -296,14 +275,14 @@ def test_rows_only_pi_has_reach_the_model_or_are_kept():
 def test_every_level_of_pi_is_one_of_ours(word, level):
     row = {"type": "thinking_level_change", "id": "1", "thinkingLevel": word}
     session = session_of(read(lines([{"type": "session"}, row])))
-    assert session.path()[-1].body == LevelChange(level)
-    assert rewritten(session).path()[-1].body == LevelChange(level)
+    assert session.path()[-1].body == core.LevelChange(level)
+    assert rewritten(session).path()[-1].body == core.LevelChange(level)
 
 
 def test_a_level_that_nobody_knows_changes_nothing_and_is_kept():
     row = {"type": "thinking_level_change", "id": "1", "thinkingLevel": "galactic"}
     session = session_of(read(lines([{"type": "session"}, row])))
-    assert session.path()[-1].body == Custom(row["type"], {"thinkingLevel": "galactic"})
+    assert session.path()[-1].body == core.Custom(row["type"], {"thinkingLevel": "galactic"})
     assert rewritten(session).path()[-1].body == session.path()[-1].body
 
 
@@ -401,7 +380,7 @@ def test_a_pi_file_can_be_opened_and_continued(tmp_path):
     session = open_session(str(path), "/w")
     assert session.last_model == ("openai", "gpt")
     session.append(Message("assistant", (Text("half \ud83d"),), 5.0, ORIGIN))
-    session.append(UsageNote(Usage(1), Usage(1)))
+    session.append(core.UsageNote(Usage(1), Usage(1)))
     session.append(said("and on"))
     session.close()
     loaded = load(str(path))

@@ -47,7 +47,7 @@ def test_a_status_has_its_class(status, text, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "found"),
+    ("kind", "text", "expected"),
     [
         ("overloaded_error", "", Overloaded),
         ("api_error", "", Overloaded),
@@ -68,8 +68,8 @@ def test_a_status_has_its_class(status, text, kind):
         ("billing_error", "", ProviderError),
     ],
 )
-def test_an_error_events_word_has_its_class(kind, text, found):
-    assert class_for_kind(kind, text) is found
+def test_an_error_events_word_has_its_class(kind, text, expected):
+    assert class_for_kind(kind, text) is expected
 
 
 def test_token_counts_are_not_statuses():

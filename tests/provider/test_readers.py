@@ -494,3 +494,10 @@ def test_text_deltas_are_handed_on_at_once(api):
     reader = read(api, events[api])
     assert reader.out.take() == [TextDelta("x")]
     assert reader.out.take() == []
+
+
+def test_counts_that_are_no_numbers_do_not_cost_the_answer():
+    usage = {"prompt_tokens": "many", "completion_tokens": 3, "prompt_tokens_details": [1]}
+    choice = {"delta": {"content": "hi"}, "finish_reason": "stop"}
+    finished = finish("openai-chat", {"choices": [choice], "usage": usage})
+    assert (finished.content, finished.usage) == ((Text("hi"),), Usage(output=3))

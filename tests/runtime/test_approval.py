@@ -115,10 +115,10 @@ def test_an_abort_ends_the_wait() -> None:
 def test_a_client_that_leaves_denies_what_is_open_and_what_comes() -> None:
     approval = Approval(client=ANSWERS)
     asked = threading.Event()
-    found: list[object] = []
+    verdicts: list[object] = []
 
     def ask() -> None:
-        found.append(approval.before_tool(RUN, HookContext(Cancel(), lambda event: asked.set())))
+        verdicts.append(approval.before_tool(RUN, HookContext(Cancel(), lambda event: asked.set())))
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -126,7 +126,7 @@ def test_a_client_that_leaves_denies_what_is_open_and_what_comes() -> None:
     approval.client_gone()
     thread.join(20)
     gone = Block("the user did not allow this: the client is gone")
-    assert found == [gone]
+    assert verdicts == [gone]
     assert decided(approval)[0] == gone
 
 

@@ -81,8 +81,8 @@ def test_a_context_file_is_read_once_bounded_and_as_text(home, cwd):
     assert "bad \ufffd byte" in prompt
     assert prompt.count("x" * CONTEXT_FILE_LIMIT) == 1
     (cwd / "AGENTS.MD").hardlink_to(cwd / "AGENTS.md")
-    found = [path for path in context_paths(cwd, home) if Path(path).parent == cwd]
-    assert len(found) == 1
+    paths = [path for path in context_paths(cwd, home) if Path(path).parent == cwd]
+    assert len(paths) == 1
 
 
 def test_bytes_that_are_no_characters_do_not_reach_a_provider(home, tmp_path):

@@ -22,13 +22,13 @@ from zot.provider.types import (
     Usage,
 )
 from zot.runtime.redact import (
-    MARK,
     RedactedStream,
     RedactingProvider,
     RedactingTool,
     Redactor,
     given_secrets,
 )
+from zot.text import SECRET_GONE
 
 SECRET = "sk-canary-0123456789"
 
@@ -40,24 +40,24 @@ def redactor(tmp_path):
 
 def test_known_keys_go_and_all_else_stays(redactor):
     assert redactor.text(f"a {SECRET}{SECRET} b sk-other-0123456789 short") == (
-        f"a {MARK}{MARK} b sk-other-0123456789 short"
+        f"a {SECRET_GONE}{SECRET_GONE} b sk-other-0123456789 short"
     )
     value = {"diff": [f"+ {SECRET}", 1, None], "n": (SECRET,)}
-    assert redactor.value(value) == {"diff": [f"+ {MARK}", 1, None], "n": [MARK]}
+    assert redactor.value(value) == {"diff": [f"+ {SECRET_GONE}", 1, None], "n": [SECRET_GONE]}
 
 
 def test_a_longer_key_is_removed_whole(tmp_path):
-    assert Redactor({SECRET, SECRET + "-long"}, str(tmp_path)).text(SECRET + "-long") == MARK
+    assert Redactor({SECRET, SECRET + "-long"}, str(tmp_path)).text(SECRET + "-long") == SECRET_GONE
 
 
 def test_keys_of_the_file_are_known_as_they_change(redactor, tmp_path):
     file = AuthFile(str(tmp_path))
     file.put("groq", Credential(api_key="stored-key-0123"))
-    assert redactor.text("stored-key-0123") == MARK
+    assert redactor.text("stored-key-0123") == SECRET_GONE
     file.put("groq", Credential(oauth=Token("access-token-01", "refresh-token-01")))
-    assert redactor.text("access-token-01 refresh-token-01") == f"{MARK} {MARK}"
+    assert redactor.text("access-token-01 refresh-token-01") == f"{SECRET_GONE} {SECRET_GONE}"
     (tmp_path / "auth.json").write_text("{")
-    assert redactor.text(SECRET) == MARK
+    assert redactor.text(SECRET) == SECRET_GONE
 
 
 @settings(max_examples=100, deadline=None)
@@ -77,7 +77,7 @@ def test_no_key_gets_through_in_pieces(tmp_path_factory, parts, cuts):
     stream.finish()
     stream.finish()
     assert SECRET not in "".join(shown)
-    assert "".join(shown).replace(MARK, SECRET) == text
+    assert "".join(shown).replace(SECRET_GONE, SECRET) == text
 
 
 class Printer:
@@ -103,14 +103,14 @@ def test_all_that_a_tool_says_passes(redactor):
     tool = RedactingTool(Printer(), redactor)
     context = ToolContext("c", Cancel(), progress.append)
     assert (tool.name, tool.description, tool.schema) == ("print", "d", {"type": "object"})
-    assert tool.run({"how": "text"}, context) == f"key {MARK}"
-    assert "".join(progress) == f"{MARK}!"
+    assert tool.run({"how": "text"}, context) == f"key {SECRET_GONE}"
+    assert "".join(progress) == f"{SECRET_GONE}!"
     with pytest.raises(ToolError, match="removed") as caught:
         tool.run({"how": "fail"}, context)
     assert SECRET not in str(caught.value)
     output = tool.run({"how": "output"}, context)
-    assert output.content == (Text(MARK), Image("image/png", b"x"))
-    assert json.dumps(output.details) == json.dumps({"out": MARK})
+    assert output.content == (Text(SECRET_GONE), Image("image/png", b"x"))
+    assert json.dumps(output.details) == json.dumps({"out": SECRET_GONE})
 
 
 def test_the_keys_of_the_environment_are_known():
@@ -156,13 +156,15 @@ def test_what_a_model_says_passes_and_what_it_asks_for_stays(redactor):
     ) == [
         Started(),
         ReasoningDelta("a "),
-        ReasoningDelta(MARK),
+        ReasoningDelta(SECRET_GONE),
         TextDelta("file"),
         TextDelta("s"),
         ToolCallStart("c", "bash"),
-        ToolCallArgs("c", MARK + "!"),
+        ToolCallArgs("c", SECRET_GONE + "!"),
         Finished(
-            (Text(MARK), Reasoning(MARK, "a"), Reasoning("b", "a"), call), "tool_use", Usage()
+            (Text(SECRET_GONE), Reasoning(SECRET_GONE, "a"), Reasoning("b", "a"), call),
+            "tool_use",
+            Usage(),
         ),
     ]
 

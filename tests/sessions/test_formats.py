@@ -10,19 +10,8 @@ from hypothesis import strategies as st
 from support.session import user
 
 from tests.support.around import zot_home
-from zot.core.session import (
-    Cleared,
-    Compaction,
-    Custom,
-    Entry,
-    LevelChange,
-    ModelChange,
-    Replaced,
-    ResultNote,
-    Session,
-    Title,
-    UsageNote,
-)
+from zot.core import session as core
+from zot.core.session import Compaction, Entry, Session, Title
 from zot.formats import format_named, formats
 from zot.pi.messages import LEVEL_WORDS
 from zot.provider.types import LEVELS, Message, Origin, Text, ToolCall, ToolResult, Usage
@@ -45,7 +34,7 @@ def result(id: str) -> ToolResult:
 
 
 RESULTS = Message("tool", (result("a"), result("b")), 2.0)
-NOTES = (ResultNote(result("a")), ResultNote(result("b")))
+NOTES = (core.ResultNote(result("a")), core.ResultNote(result("b")))
 
 steps = st.lists(
     st.one_of(
@@ -58,13 +47,13 @@ steps = st.lists(
                 (CALLS, NOTES[0], RESULTS),
             ]
         ),
-        st.sampled_from(["x", "y"]).map(lambda name: (ModelChange("p", name),)),
-        st.sampled_from(LEVELS).map(lambda level: (LevelChange(level),)),
+        st.sampled_from(["x", "y"]).map(lambda name: (core.ModelChange("p", name),)),
+        st.sampled_from(LEVELS).map(lambda level: (core.LevelChange(level),)),
         st.sampled_from(["named", "better"]).map(lambda title: (Title(title),)),
-        st.just((UsageNote(Usage(1), Usage(2)),)),
-        st.just((Custom("mine", {"k": 1}),)),
-        st.just((Cleared(),)),
-        st.just((Replaced((user("r1"), CALLS, RESULTS, user("r2"))),)),
+        st.just((core.UsageNote(Usage(1), Usage(2)),)),
+        st.just((core.Custom("mine", {"k": 1}),)),
+        st.just((core.Cleared(),)),
+        st.just((core.Replaced((user("r1"), CALLS, RESULTS, user("r2"))),)),
         st.tuples(st.just("compact"), st.integers(-2, 30)),
         st.tuples(st.just("move"), st.integers(0, 30)),
     ),
@@ -93,8 +82,8 @@ def play(session: Session, story) -> None:
 def seen(meta: Meta, session: Session):
     """What the user would notice a change of."""
     bodies = [entry.body for entry in session.path()]
-    models = [(body.provider, body.model) for body in bodies if isinstance(body, ModelChange)]
-    levels = [body.level for body in bodies if isinstance(body, LevelChange)]
+    models = [(body.provider, body.model) for body in bodies if isinstance(body, core.ModelChange)]
+    levels = [body.level for body in bodies if isinstance(body, core.LevelChange)]
     return (
         [(message.role, message.content) for message in session.messages()],
         [(meta.provider, meta.model), *models][-1],
@@ -166,7 +155,12 @@ def test_an_entry_costs_the_same_however_long_the_session_is(name):
     unread = Unread()
     unread._entries = session._entries
     play(
-        session, [(CALLS, *NOTES, RESULTS), (Title("t"), ModelChange("p", "m")), (Custom("k", {}),)]
+        session,
+        [
+            (CALLS, *NOTES, RESULTS),
+            (Title("t"), core.ModelChange("p", "m")),
+            (core.Custom("k", {}),),
+        ],
     )
     for entry in session.entries.values():
         writer.entry(entry, unread)

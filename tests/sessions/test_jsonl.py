@@ -5,30 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zot.core.session import (
-    Cleared,
-    Compaction,
-    Custom,
-    Entry,
-    Label,
-    LevelChange,
-    ModelChange,
-    Replaced,
-    ResultNote,
-    Title,
-    UsageNote,
-)
-from zot.provider.types import (
-    Cost,
-    Image,
-    Message,
-    Origin,
-    Reasoning,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
+from zot.core import session as core
+from zot.core.session import Compaction, Entry, Title
+from zot.provider import types
+from zot.provider.types import Image, Message, Origin, Reasoning, Text, ToolCall, ToolResult, Usage
 from zot.sessions import jsonl, rows
 from zot.sessions.format import BadRow
 from zot.sessions.jsonl import Transcript
@@ -67,7 +47,7 @@ usages = st.builds(
     counts,
     counts,
     st.none() | counts,
-    st.builds(Cost, st.floats(0, 100), st.floats(0, 100)),
+    st.builds(types.Cost, st.floats(0, 100), st.floats(0, 100)),
     st.booleans(),
 )
 origins = st.builds(
@@ -86,15 +66,15 @@ bodies = (
     | st.builds(
         Compaction, words, st.none() | names, counts, usage=st.none() | usages, details=objects
     )
-    | st.builds(LevelChange, st.sampled_from(["off", "high"]))
+    | st.builds(core.LevelChange, st.sampled_from(["off", "high"]))
     | st.builds(Title, words)
-    | st.builds(UsageNote, usages, usages)
-    | st.builds(Label, names, st.none() | words)
-    | st.builds(Replaced, st.lists(messages, max_size=2).map(tuple))
-    | st.builds(Cleared)
-    | st.builds(ResultNote, results)
-    | st.builds(Custom, names, objects)
-    | st.builds(ModelChange, names, names)
+    | st.builds(core.UsageNote, usages, usages)
+    | st.builds(core.Label, names, st.none() | words)
+    | st.builds(core.Replaced, st.lists(messages, max_size=2).map(tuple))
+    | st.builds(core.Cleared)
+    | st.builds(core.ResultNote, results)
+    | st.builds(core.Custom, names, objects)
+    | st.builds(core.ModelChange, names, names)
 )
 
 
@@ -239,9 +219,9 @@ def test_rows_of_the_go_program_are_read():
     assert tool.body.content == (ToolResult("t1", (Text("no"), Image("image/png", b"")), True),)
     assert usage.body.cumulative.cost.total == 0.5
     assert title.body == Title("A name")
-    assert model.body == ModelChange("anthropic", "opus")
-    assert custom.body == Custom("from_the_future", {"thing": [1, 2]})
-    assert compaction.body == Replaced((Message("user", (Text("so far"),), 0.0),))
+    assert model.body == core.ModelChange("anthropic", "opus")
+    assert custom.body == core.Custom("from_the_future", {"thing": [1, 2]})
+    assert compaction.body == core.Replaced((Message("user", (Text("so far"),), 0.0),))
 
 
 def test_rows_without_ids_form_one_branch_with_the_same_ids_at_every_reading():

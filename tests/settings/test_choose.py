@@ -34,8 +34,8 @@ class Handler(BaseHTTPRequestHandler):
     server: ModelServer
 
     def do_GET(self) -> None:
-        found = self.path == "/v1/models"
-        self.send_response(self.server.status if found else 404)
+        is_list = self.path == "/v1/models"
+        self.send_response(self.server.status if is_list else 404)
         self.end_headers()
         self.wfile.write(self.server.answer)
 

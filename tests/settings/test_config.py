@@ -134,10 +134,10 @@ def test_the_stronger_word_wins_and_is_named(place):
     project = project_file(place, {"model": "of-project"})
     assert settings_of(place).values["model"] == Value("of-project", "project", str(project))
     environ = {"ZOT_MODEL": "of-env"}
-    found = settings_of(place, environ).values["model"]
-    assert found == Value("of-env", "environment", "ZOT_MODEL")
-    found = settings_of(place, environ, model="of-flag").values["model"]
-    assert found == Value("of-flag", "flag")
+    value = settings_of(place, environ).values["model"]
+    assert value == Value("of-env", "environment", "ZOT_MODEL")
+    value = settings_of(place, environ, model="of-flag").values["model"]
+    assert value == Value("of-flag", "flag")
     assert settings_of(place, environ, model="")["model"] == "of-env"
 
 
@@ -170,14 +170,14 @@ def test_every_setting_comes_from_file_and_variable_by_each_of_its_names(place, 
 
 def test_a_project_may_not_set_what_is_dangerous_unless_it_is_trusted(place):
     project_file(place, {"base_url": "http://evil", "model": "m", "max_cost": 1000})
-    found = settings_of(place)
-    assert (found["base_url"], found["model"], found["max_cost"]) == ("", "m", None)
-    assert len(found.warnings) == 1
-    assert "base_url, max_cost" in found.warnings[0]
-    assert "zot config trust" in found.warnings[0]
+    read = settings_of(place)
+    assert (read["base_url"], read["model"], read["max_cost"]) == ("", "m", None)
+    assert len(read.warnings) == 1
+    assert "base_url, max_cost" in read.warnings[0]
+    assert "zot config trust" in read.warnings[0]
     trust.trust(str(place / "project"), zot_home())
-    found = settings_of(place)
-    assert (found["base_url"], found.warnings) == ("http://evil", [])
+    read = settings_of(place)
+    assert (read["base_url"], read.warnings) == ("http://evil", [])
     trust.distrust(str(place / "project"), zot_home())
     assert settings_of(place)["base_url"] == ""
 
@@ -207,20 +207,20 @@ def test_a_broken_trust_file_trusts_nothing_and_is_not_overwritten(place):
 @pytest.mark.parametrize("text", ["{", "[]", "\x00", "nonsense", '{"model":"\\ud800"}'])
 def test_a_broken_file_is_one_warning_that_names_it_and_is_never_overwritten(place, text):
     path = user_file(place, text)
-    found = settings_of(place)
-    assert found["model"] == ""
-    assert len(found.warnings) == 1
-    assert str(path) in found.warnings[0]
+    read = settings_of(place)
+    assert read["model"] == ""
+    assert len(read.warnings) == 1
+    assert str(path) in read.warnings[0]
     assert main(["config", "set", "model", "x"]) == 1
     assert path.read_text() == text
 
 
 def test_a_value_of_the_wrong_kind_is_named_and_not_used(place):
     user_file(place, {"model": 5, "skills": "yes", "max_steps": -1, "reasoning": "very"})
-    found = settings_of(place)
-    assert found["model"] == ""
-    assert found["skills"] is True
-    assert [warning.split(": ")[1].split()[0] for warning in found.warnings] == [
+    read = settings_of(place)
+    assert read["model"] == ""
+    assert read["skills"] is True
+    assert [warning.split(": ")[1].split()[0] for warning in read.warnings] == [
         "model",
         "skills",
         "max_steps",
@@ -234,11 +234,11 @@ def test_words_of_the_go_program_are_understood(place):
         {"jail_by_default": True, "reasoning": "maximum", "theme": "dark", "input_style": "box"},
     )
     project_file(place, {"jail_by_default": False})  # what weakens a guard needs trust
-    found = settings_of(place)
-    assert found["jail"] is True
-    assert found["theme"] == "dark"
-    assert found.others == {"input_style": "box"}
-    assert len(found.warnings) == 1
+    read = settings_of(place)
+    assert read["jail"] is True
+    assert read["theme"] == "dark"
+    assert read.others == {"input_style": "box"}
+    assert len(read.warnings) == 1
     assert options_of(place, Options()).reasoning == "xhigh"
     user_file(place, {"jail_by_default": True, "jail": False})
     assert settings_of(place)["jail"] is False

@@ -60,9 +60,9 @@ def run_all(page: str) -> str:
 
 
 def shown(page: str, start: str) -> list[str]:
-    found = [block.text for block in blocks(page, "json") if block.text.startswith(start)]
-    assert found
-    return found
+    texts = [block.text for block in blocks(page, "json") if block.text.startswith(start)]
+    assert texts
+    return texts
 
 
 # --- sessions.md -----------------------------------------------------------------------------
@@ -109,9 +109,9 @@ def test_the_commands_of_config(work):
 def test_the_files_of_config(work):
     settings, models, prompt = (block.text for block in blocks(CONFIG, "json"))
     (work / "zot-home" / "config.json").write_text(settings)
-    found = read_configuration(Options(), {}, str(work), str(work / "zot-home"))
-    assert (found.warnings, found["max_cost"]) == ([], 2.5)
-    assert found.others == {}
+    read = read_configuration(Options(), {}, str(work), str(work / "zot-home"))
+    assert (read.warnings, read["max_cost"]) == ([], 2.5)
+    assert read.others == {}
     (work / "zot-home" / "models.json").write_text(models)
     known = KnownModels(str(work / "zot-home"))
     assert known.warnings == []

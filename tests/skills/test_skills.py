@@ -57,7 +57,7 @@ def add(
     return path
 
 
-def found() -> dict[str, skills.Skill]:
+def by_name() -> dict[str, skills.Skill]:
     return {skill.name: skill for skill in skills_here(Path.cwd(), of_process())}
 
 
@@ -76,17 +76,17 @@ def test_skills_come_from_everywhere_and_the_nearest_wins(place):
     for number, folder in enumerate(folders):
         add(folder, "shared", f"from {number}")
         add(folder, f"own-{number}")
-    names = found()
+    names = by_name()
     assert names["shared"].description == "from 0"
     assert set(names) == {"shared", "write-zot-extension", *(f"own-{n}" for n in range(6))}
     assert names["own-3"].source == "~/.claude/skills/own-3"
     shutil.rmtree(folders[0])
-    assert found()["shared"].description == "from 1"
+    assert by_name()["shared"].description == "from 1"
 
 
 def test_a_user_can_replace_a_builtin_skill(place):
     add(place / "home" / "skills", "write-zot-extension", "mine")
-    assert found()["write-zot-extension"].description == "mine"
+    assert by_name()["write-zot-extension"].description == "mine"
 
 
 def test_folders_are_searched_deeply_but_not_for_ever(place):
@@ -107,15 +107,15 @@ def test_skills_of_extensions_carry_their_name(place):
     folder = place / "work" / ".zot" / "extensions" / "acme"
     add(folder / "skills", "deploy")
     (folder / "extension.json").write_text(json.dumps({"name": "acme", "skills": ["skills"]}))
-    assert "acme:deploy" not in found()  # nor does the extension run
+    assert "acme:deploy" not in by_name()  # nor does the extension run
     trust(str(place / "work"), zot_home())
-    assert "acme:deploy" in found()
+    assert "acme:deploy" in by_name()
     assert "acme:deploy" not in {
         s.name for s in skills_here(Path.cwd(), of_process(), extensions=False)
     }
     off = {"name": "acme", "skills": ["skills"], "enabled": False}
     (folder / "extension.json").write_text(json.dumps(off))
-    assert "acme:deploy" not in found()
+    assert "acme:deploy" not in by_name()
 
 
 # --- one file --------------------------------------------------------------------------------
@@ -289,9 +289,9 @@ def test_a_projects_skill_that_is_a_link_out_of_it_has_no_text(place):
     folder = place / "work" / ".zot" / "skills" / "stolen"
     folder.mkdir(parents=True)
     (folder / "SKILL.md").symlink_to(place / "user" / "key")
-    assert found()["stolen"].body == ""
-    assert "it is a link to a file elsewhere" in found()["stolen"].problems[0]
+    assert by_name()["stolen"].body == ""
+    assert "it is a link to a file elsewhere" in by_name()["stolen"].problems[0]
     shared = add(place / "user" / "dotfiles", "mine", body="Of the user.")
     (place / "home" / "skills").mkdir(parents=True)
     (place / "home" / "skills" / "mine").symlink_to(shared.parent)
-    assert found()["mine"].body == "Of the user."
+    assert by_name()["mine"].body == "Of the user."

@@ -34,6 +34,10 @@ def frames():
         yield json.loads(line)
 def hello(name="x"):
     emit("hello", name=name, version="1.0.0", capabilities=[])
+def hello_with_tool(tool="t"):
+    hello()
+    emit("register_tool", name=tool, schema={"type": "object"})
+    emit("ready")
 def text(id, text, **more):
     emit("tool_result", id=id, content=[{"type": "text", "text": text}], **more)
 """

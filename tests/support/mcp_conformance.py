@@ -31,8 +31,9 @@ class Person(McpDialogs):
     def can_ask(self) -> bool:
         return True
 
-    def ask(self, server, method, title, message, cancel, *, options=(), prefill=""):
-        return PersonAnswer(value=prefill or (options[0] if options else ""), confirmed=True)
+    def ask(self, question, cancel):
+        first = question.options[0] if question.options else ""
+        return PersonAnswer(value=question.prefill or first, confirmed=True)
 
 
 def browse(url: str) -> None:

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -208,3 +208,23 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     environ = {name: os.environ[name] for name in kept if name in os.environ}
     plain = {"HOME": str(home), "ZOT_HOME": str(home / "zot"), "TERM": "xterm-256color"}
     return {**environ, **plain, **more}
+
+
+def in_a_terminal(
+    command: Sequence[str], says: Sequence[tuple[bytes, bytes]], environ: Mapping[str, str]
+) -> tuple[int, bytes]:
+    """Run it in a bare terminal, and type each text when what is before it has appeared; the exit
+    code, and all that was written."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(command[0], command, environ)
+    shown = b""
+    for asked, typed in says:
+        while asked not in shown:
+            shown += os.read(terminal, 4096)
+        os.write(terminal, typed)
+    with suppress(OSError):  # the terminal is closed when the program ends
+        while data := os.read(terminal, 4096):
+            shown += data
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown

@@ -10,8 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from zot.swarm.local import LocalSwarm
 from zot.swarm.task import new_id
+from zot.testing.fakeserver import FakeServer
 
 ZOT = [sys.executable, "-m", "zot"]
 
@@ -95,6 +98,15 @@ class Place:
     def log(self):
         path = self.home / "swarm" / "supervisor.log"
         return path.read_text() if path.exists() else ""
+
+
+@pytest.fixture
+def place(tmp_path):
+    with FakeServer() as server:
+        made = Place(tmp_path, server)
+        yield made
+        made.swarm.stop()
+        assert "Traceback" not in made.log()
 
 
 def bash(command):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from swarm.cluster import free_port
-from swarm.support import Place
+from swarm.support import place as place
 from zot.errors import ConfigError
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner
@@ -25,18 +25,9 @@ from zot.swarm.temporal.config import (
 )
 from zot.swarm.temporal.hubclient import HubAddress, HubClient
 from zot.swarm.temporal.remote import Claim, RemoteAgent, Superseded
-from zot.testing.fakeserver import FakeServer
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
-
-
-@pytest.fixture
-def place(tmp_path):
-    with FakeServer() as server:
-        made = Place(tmp_path, server)
-        yield made
-        made.swarm.stop()
 
 
 @asynccontextmanager

@@ -11,19 +11,10 @@ from pathlib import Path
 import pytest
 from support.bwrap import needs_bwrap
 
-from swarm.support import Place, bash, says
+from swarm.support import bash, says
+from swarm.support import place as place
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.task import NoSuchAgent, SwarmError
-from zot.testing.fakeserver import FakeServer
-
-
-@pytest.fixture
-def place(tmp_path):
-    with FakeServer() as server:
-        made = Place(tmp_path, server)
-        yield made
-        made.swarm.stop()
-        assert "Traceback" not in made.log()
 
 
 def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):

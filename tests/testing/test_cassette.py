@@ -21,7 +21,6 @@ from zot.provider.types import (
     Usage,
     UsageSeen,
 )
-from zot.runtime.redact import MARK
 from zot.testing.cassette import (
     CWD,
     Packer,
@@ -31,6 +30,7 @@ from zot.testing.cassette import (
     request_shape,
     same,
 )
+from zot.text import SECRET_GONE as MARK
 
 TEXT = st.text(max_size=20).filter(lambda text: CWD not in text)
 ARGS = st.dictionaries(TEXT.filter(lambda key: key[:1] != "$"), st.lists(TEXT, max_size=2))

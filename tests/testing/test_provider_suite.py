@@ -30,8 +30,8 @@ def suite_of(provider: str) -> list[str]:
 def test_every_provider_of_the_table_passes_the_suite():
     rows = sorted(set(PROVIDERS) - {"scripted"})
     with ThreadPoolExecutor(8) as pool:  # most of it is waiting
-        found = dict(zip(rows, pool.map(suite_of, rows), strict=True))
-    assert {provider: wrong for provider, wrong in found.items() if wrong} == {}
+        problems = dict(zip(rows, pool.map(suite_of, rows), strict=True))
+    assert {provider: wrong for provider, wrong in problems.items() if wrong} == {}
 
 
 def test_a_provider_that_breaks_every_promise_is_found_out():

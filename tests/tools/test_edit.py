@@ -374,10 +374,10 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten_blindly(tmp_path: Path
 
     def load(where: files.Target) -> bytes | None:
         calls.append(1)
-        found = before(where)
+        content = before(where)
         if len(calls) == 1:
             where.path.write_text("theirs\r\n")
-        return found
+        return content
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "load", load)

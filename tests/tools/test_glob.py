@@ -29,7 +29,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(tree: Path, pattern: str, **args: object) -> list[str]:
+def matches(tree: Path, pattern: str, **args: object) -> list[str]:
     return text(call(Glob(place_at(str(tree))), pattern=pattern, **args)).split("\n")
 
 
@@ -57,34 +57,34 @@ def found(tree: Path, pattern: str, **args: object) -> list[str]:
     ],
 )
 def test_patterns(tree: Path, pattern: str, expected: list[str]) -> None:
-    assert found(tree, pattern) == expected
+    assert matches(tree, pattern) == expected
 
 
 def test_hidden_files_on_request(tree: Path) -> None:
-    assert found(tree, "*.yml", hidden=True) == [".github/ci.yml"]
-    assert "src/.hidden/x.py" in found(tree, "*.py", hidden=True)
+    assert matches(tree, "*.yml", hidden=True) == [".github/ci.yml"]
+    assert "src/.hidden/x.py" in matches(tree, "*.py", hidden=True)
 
 
 def test_below_a_path_and_shown_relative_to_the_working_directory(tree: Path) -> None:
-    assert found(tree, "*.py", path="src") == ["src/app.py", "src/deep/er/mod.py"]
-    assert found(tree, f"{tree}/src/*.py") == ["src/app.py"]
+    assert matches(tree, "*.py", path="src") == ["src/app.py", "src/deep/er/mod.py"]
+    assert matches(tree, f"{tree}/src/*.py") == ["src/app.py"]
 
 
 def test_outside_the_working_directory_paths_are_absolute(tree: Path) -> None:
-    assert found(tree / "src", "../*.py") == [str(tree / "main.py")]
+    assert matches(tree / "src", "../*.py") == [str(tree / "main.py")]
 
 
 def test_git_directories_are_never_entered(tree: Path) -> None:
     (tree / ".git").mkdir()
     (tree / ".git/config.py").write_text("")
-    assert ".git/config.py" not in found(tree, "*.py", hidden=True)
+    assert ".git/config.py" not in matches(tree, "*.py", hidden=True)
 
 
 def test_symlink_loops_end(tree: Path) -> None:
     (tree / "src/loop").symlink_to(tree)
     (tree / "link.py").symlink_to(tree / "main.py")
     (tree / "broken.py").symlink_to(tree / "nothing")
-    names = found(tree, "*.py")
+    names = matches(tree, "*.py")
     assert names.count("main.py") == 1
     assert "link.py" in names
     assert "broken.py" in names
@@ -92,18 +92,18 @@ def test_symlink_loops_end(tree: Path) -> None:
 
 def test_a_file_name_that_is_not_utf8_is_shown(tree: Path) -> None:
     Path(os.fsdecode(os.fsencode(tree) + b"/\xff.py")).write_text("")
-    assert "\ufffd.py" in found(tree, "*.py")
+    assert "\ufffd.py" in matches(tree, "*.py")
 
 
 def test_the_newest_come_first_and_equals_in_the_order_of_their_paths(tree: Path) -> None:
     os.utime(tree / "tests/t.py", (5, 5))
     names = ["tests/t.py", "main.py", "src/app.py", "src/deep/er/mod.py"]
-    assert found(tree, "*.py") == names
+    assert matches(tree, "*.py") == names
 
 
 def test_a_file_name_cannot_speak_to_the_terminal(tree: Path) -> None:
     (tree / "\x1b[2Jx\ny.rb").write_text("")
-    assert found(tree, "*.rb") == ["x\ufffdy.rb"]
+    assert matches(tree, "*.rb") == ["x\ufffdy.rb"]
 
 
 def test_many_matches_are_cut(tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def make(root: Path, ignores: dict[str, list[str]]) -> None:
 
 
 def ours(root: Path) -> list[str]:
-    found = Tree(str(root), str(root), Disk()).walk(hidden=True, check=lambda: None)
-    return ["/".join(path) for path, entry in found if entry.is_file()]
+    entries = Tree(str(root), str(root), Disk()).walk(hidden=True, check=lambda: None)
+    return ["/".join(path) for path, entry in entries if entry.is_file()]
 
 
 @pytest.mark.skipif(GIT is None, reason="needs git to compare with")

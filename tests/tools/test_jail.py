@@ -258,8 +258,8 @@ def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:
     )
     (tmp_path / "f").touch()
     argv = [sys.executable, "-c", code, str(tmp_path)]
-    found = subprocess.run(argv, capture_output=True, text=True, check=True, env=uncovered())
-    assert found.stdout.strip() == ""
+    searched = subprocess.run(argv, capture_output=True, text=True, check=True, env=uncovered())
+    assert searched.stdout.strip() == ""
 
 
 # --- commands --------------------------------------------------------------------------------

@@ -165,11 +165,8 @@ NOTIFICATIONS: Mapping[str, type[AcpNotification]] = {
 
 
 def read_request(method: str, params: Raw) -> AcpRequest:
-    """What a request asks.
-
-    Raises:
-        RpcError: there is no such method, or a field that it needs is missing or wrong.
-    """
+    """What a request asks. Raises RpcError: there is no such method, or a field that it needs is
+    missing or wrong."""
     kind = REQUESTS.get(method)
     if kind is None:
         raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
@@ -193,11 +190,8 @@ def _read(method: str, params: Raw, kind: type[Params]) -> Params:
 
 
 def lenient(value: Any, kind: type[Params]) -> Params:
-    """A JSON object as a struct.
-
-    Raises:
-        msgspec.ValidationError: it is no object, or a field without a default is missing or wrong.
-    """
+    """A JSON object as a struct. Raises msgspec.ValidationError: it is no object, or a field
+    without a default is missing or wrong."""
     if not isinstance(value, dict):
         raise msgspec.ValidationError(f"expected an object, got {type(value).__name__}")
     taken: dict[str, Any] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import get_args
 
 from zot.acp import shapes
@@ -68,25 +67,17 @@ def _models(runtime: Runtime) -> tuple[shapes.SelectOption, ...] | tuple[shapes.
     if model_value(present) not in map(model_value, models):
         models.insert(0, present)
     providers = dict.fromkeys(model.provider for model in models)
-    groups = tuple(
-        shapes.SelectGroup(name, name, tuple(_choices(models, name))) for name in providers
-    )
-    return groups if len(groups) > 1 else groups[0].options
-
-
-def _choices(models: list[Model], provider: str) -> Iterator[shapes.SelectOption]:
-    for model in models:
-        if model.provider == provider:
-            yield shapes.SelectOption(model_value(model), model.name or model.id)
+    groups = []
+    for name in providers:
+        own = (model for model in models if model.provider == name)
+        options = (shapes.SelectOption(model_value(model), model.name or model.id) for model in own)
+        groups.append(shapes.SelectGroup(name, name, tuple(options)))
+    return tuple(groups) if len(groups) > 1 else groups[0].options
 
 
 def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
-    """Set one of the options.
-
-    Raises:
-        CommandError: there is no such option or value, or a run is in flight (the jail).
-        ConfigError, AuthError: there is no such model, or no key for it.
-    """
+    """Set one of the options. Raises CommandError: there is no such option or value, or a run is in
+    flight (the jail); ConfigError, AuthError: there is no such model, or no key for it."""
     match id, value:
         case "model", str():
             _set_model(runtime, value)

@@ -24,7 +24,7 @@ from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
-from zot.core.source import CANCELLED, CommandResult, PersonAnswer, Question
+from zot.core.source import CANCELLED, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId, notification_line
 from zot.provider.types import Json, ToolCall
@@ -57,11 +57,7 @@ class AcpPrompt:
 
 class AcpSession(RuntimeClient):
     def __init__(self, plan: Plan, wire: AcpServer, servers: Mapping[str, Json]) -> None:
-        """`servers` are MCP's, by name.
-
-        Raises:
-            ZotError: the runtime cannot be put together.
-        """
+        """`servers` are MCP's, by name. Raises ZotError: the runtime cannot be put together."""
         self._wire = wire
         self._lock = threading.Lock()
         """Held while updates are made and put, so that the encoder sees one order."""
@@ -95,8 +91,8 @@ class AcpSession(RuntimeClient):
         self.cwd = plan.setup.cwd
         info = self.runtime.session_info()
         title = info.title or info.first_text
-        self._encoder = UpdateEncoder(self.cwd, wire.abilities.session, title)
-        self._encoder.use_ids(call_ids(session.path()))
+        shown = call_ids(session.path())
+        self._encoder = UpdateEncoder(self.cwd, wire.abilities.session, title, shown)
         self._encoder.window = self.runtime.model.context_window
 
     # --- what the client is told -------------------------------------------------------------
@@ -170,11 +166,8 @@ class AcpSession(RuntimeClient):
     # --- prompts -----------------------------------------------------------------------------
 
     def prompt(self, prompt: AcpPrompt) -> None:
-        """Accept a prompt; the reader of lines does not wait.
-
-        Raises:
-            CommandError: it is empty, or too many wait.
-        """
+        """Accept a prompt; the reader of lines does not wait. Raises CommandError: it is empty, or
+        too many wait."""
         with self._prompts_lock:
             if len(self._prompts) >= MAX_PROMPTS:
                 raise CommandError(f"queue_full: {MAX_PROMPTS} prompts wait", code="queue_full")
@@ -244,13 +237,10 @@ class AcpSession(RuntimeClient):
         if result is None or result.action == "prompt":
             self._run(prompt, *((text,) if result is None else (result.text, result.call)))
             return
-        self._show_result(result)
-        self._end(prompt, RunOutcome())
-
-    def _show_result(self, result: CommandResult) -> None:
         # A display was told as an event; a text to insert can only be shown.
         if result.action in ("insert", "error") and result.text:
             self._put([AgentChunk(TextContent(result.text), new_id())])
+        self._end(prompt, RunOutcome())
 
     def cancel(self, id: RpcId = None, *, every: bool = False) -> None:
         """Cancel the prompt of this request, or every one that was accepted."""
@@ -287,7 +277,9 @@ class AcpSession(RuntimeClient):
     def listen(self, event: Event, run: Run | None) -> None:
         with self._lock:
             self._encoder.window = self.runtime.model_in_use.context_window
-            self._look_at_change(event)
+            if isinstance(event, events.ToolAllowed):  # what it makes of a file is known just now
+                change = self.runtime.planned_change(event.call)
+                self._encoder.will_change(event.call.id, change)
             self._put(self._encoder.encode(event, time.monotonic()))
             if self._encoder.holds_back:
                 self._tick_later()
@@ -316,12 +308,6 @@ class AcpSession(RuntimeClient):
                     ).start()
             case _:
                 pass
-
-    def _look_at_change(self, event: Event) -> None:
-        """A call that changes a file: what it will be is known just before it runs."""
-        if isinstance(event, events.ToolAllowed):
-            change = self.runtime.planned_change(event.call)
-            self._encoder.will_change(event.call.id, change)
 
     def _tick_later(self) -> None:
         if not self._ticking:

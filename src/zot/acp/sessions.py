@@ -91,12 +91,8 @@ class AcpSessions:
     # --- requests that take their time -------------------------------------------------------
 
     def take(self, id: RpcId, request: SlowRequest, cancel: Cancel) -> None:
-        """Do what a request asks, and answer it.
-
-        Raises:
-            RpcError, ZotError: it cannot be done; that is the answer.
-            Cancelled: the client does not want it any more.
-        """
+        """Do what a request asks, and answer it. Raises RpcError, ZotError: it cannot be done; that
+        is the answer; Cancelled: the client does not want it any more."""
         match request:
             case commands.NewSession():
                 self._new(id, request)

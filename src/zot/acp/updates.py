@@ -71,7 +71,14 @@ class _OpenCall(Struct):
 
 
 class UpdateEncoder:
-    def __init__(self, cwd: str, abilities: SessionAbilities, title: str = "") -> None:
+    def __init__(
+        self,
+        cwd: str,
+        abilities: SessionAbilities,
+        title: str = "",
+        shown: Iterable[str] = (),
+    ) -> None:
+        """`shown`: the ids of calls that were shown already."""
         self._cwd = cwd
         self._abilities = abilities
         self._title = title
@@ -82,16 +89,12 @@ class UpdateEncoder:
         self._message = new_id()
         self._thought = new_id()
         self._open: dict[str, _OpenCall] = {}
-        self._used: set[str] = set()
+        self._used = set(shown)
         self._prompted = False
         self._compaction = ""
         self._cumulative = Usage()
         self._error: events.ErrorRaised | None = None
         """Told as a notice if the run goes on after it."""
-
-    def use_ids(self, ids: Iterable[str]) -> None:
-        """These calls were shown already."""
-        self._used.update(ids)
 
     # --- events ------------------------------------------------------------------------------
 

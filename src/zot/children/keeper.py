@@ -33,11 +33,11 @@ class ChildKeeper:
         self.statuses: dict[int, int] = {}
         self.wake = trees.Wake()
 
-    def run(self, argv: list[str], given: bytes) -> None:
-        if given:
-            trees.give(given)
+    def run(self, argv: list[str], handed: bytes) -> None:
+        if handed:
+            trees.give(handed)
         try:
-            self.child = trees.spawn(argv, os.environ)
+            self.child = trees.spawn(argv[0], argv, os.environ)
         except OSError as error:
             self.tell(NOT_STARTED, str(error.strerror))
             return
@@ -45,7 +45,7 @@ class ChildKeeper:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):  # the program's pipes must end when the program ends
             os.dup2(null, fd)
-        if given:
+        if handed:
             os.close(trees.GIVEN)
         self.end_all(ask=self.watch())
         self.tell(ENDED, str(self.statuses.get(self.child, -1)))

@@ -151,7 +151,9 @@ class LineProcess:
         bad = 0
         for chunk in self._chunks(self.process.stdout):
             for line in lines.feed(chunk):
-                bad += not self._handle(line)
+                if isinstance(line, LineTooLong):
+                    self._log.note(f"a line over {self._limits.line} bytes was dropped")
+                bad += not self._on_line(line)
                 if bad > self._limits.bad_lines:
                     self.fail(f"more than {self._limits.bad_lines} lines were no frames")
                 if self._failed is not None:
@@ -160,11 +162,6 @@ class LineProcess:
                 while (wait := rate.take()) > 0:
                     if self.pause(wait):
                         return
-
-    def _handle(self, line: bytes | LineTooLong) -> bool:
-        if isinstance(line, LineTooLong):
-            self._log.note(f"a line over {self._limits.line} bytes was dropped")
-        return self._on_line(line)
 
     def pause(self, seconds: float) -> bool:
         """Sleep in the reading thread; True if the peer was stopped meanwhile."""

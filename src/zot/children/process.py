@@ -17,23 +17,20 @@ from zot.children import keeper
 
 
 class ChildProcess:
-    """Started at construction. `stdin`, `stdout` and `stderr` are the caller's to close.
-
-    Raises:
-        OSError: the folder is not there, or no process can be started.
-    """
+    """Started at construction. `stdin`, `stdout` and `stderr` are the caller's to close. Raises
+    OSError: the folder is not there, or no process can be started."""
 
     def __init__(
-        self, command: list[str], cwd: Path, env: dict[str, str], given: bytes = b""
+        self, command: list[str], cwd: Path, env: dict[str, str], handed: bytes = b""
     ) -> None:
-        """`given`: what the program finds on the descriptor trees.GIVEN."""
+        """`handed`: what the program finds on the descriptor trees.GIVEN."""
         child_in, self.stdin = os.pipe()
         self.stdout, child_out = os.pipe()
         self.stderr, child_err = os.pipe()
         self._control, theirs = socket.socketpair()
         try:
             self._popen = subprocess.Popen(
-                trees.launch("children.keeper", str(theirs.fileno()), given.hex(), *command),
+                trees.launch("children.keeper", str(theirs.fileno()), handed.hex(), *command),
                 stdin=child_in,
                 stdout=child_out,
                 stderr=child_err,

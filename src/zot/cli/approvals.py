@@ -15,7 +15,6 @@ from zot.settings.approvals import ProjectRules, approvals_path, read_rules
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot approvals ...`; the exit code. `argv[0]` is `approvals`."""
     actions = Subcommands("approvals", "What tools may do in a project without a question.")
     listed = actions.add("list", _list, "what is allowed here", json=A_LINE)
     listed.add_argument("--all", action="store_true", help="in all projects")

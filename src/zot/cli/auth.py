@@ -31,7 +31,6 @@ COMMAND_SECONDS = 120.0
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot login|logout|auth ...`; the exit code. `argv[0]` is that word."""
     return {"login": _login, "logout": _logout, "auth": _auth}[argv[0]](argv[1:])
 
 

@@ -19,7 +19,6 @@ from zot.settings.table import as_text, from_text
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot config ...`; the exit code. `argv[0]` is `config`."""
     actions = Subcommands("config", "Look at settings, and change them.")
     actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
     actions.add("get", _get, "print the value of a setting").add_argument("name")

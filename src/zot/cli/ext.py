@@ -42,7 +42,6 @@ TAIL_LINES = 200
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot ext ...`; the exit code. `argv[0]` is `ext`."""
     actions = Subcommands("ext", "Programs that add tools, commands and guards to zot.")
 
     def add(word: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:

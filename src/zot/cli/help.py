@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from zot.cli.main import SUBCOMMANDS
 from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
@@ -24,6 +25,7 @@ zot: a coding agent that other programs embed, and a place to work.
   zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):
+  rpc           for programs: one JSON object a line, both ways
 """
 
 _TAIL = """
@@ -36,31 +38,8 @@ Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wron
 """
 
 
-_SUBCOMMANDS = {
-    "rpc": "for programs: one JSON object a line, both ways",
-    "acp": "for editors: the Agent Client Protocol",
-    "mcp-server": "for other agents: zot as a tool of theirs",
-    "swarm": "many agents, each in a git worktree of its own",
-    "glasspane": "one page of all agents, in the browser",
-    "watch": "the state of one stream of events",
-    "follow": "the events of a durable session, also of one that runs elsewhere",
-    "login": "keep a key of a provider, or log in with the browser",
-    "logout": "forget it",
-    "auth": "which credentials there are",
-    "local": "models on this machine: download, list, remove",
-    "config": "settings that last",
-    "sessions": "conversations: list, show, search, export, remove",
-    "approvals": "what may run without a question",
-    "ext": "extensions: begin, install, examine",
-    "mcp": "MCP servers: add, try, trust",
-    "skills": "what the agent can look up",
-    "schema": "the JSON Schema of the wire",
-    "conformance": "check any implementation of the wire",
-}
-
-
 def help_text() -> str:
-    parts = [_HEAD, *(f"  {word:<14}{text}\n" for word, text in _SUBCOMMANDS.items())]
+    parts = [_HEAD, *(f"  {word:<14}{text}\n" for word, (_, text) in SUBCOMMANDS.items())]
     for group, settings in GROUPS.items():
         shown = settings[:1] if group == "pi" else settings  # docs/pi.md has the others
         parts.append(f"\n{group}:\n" + "".join(row for setting in shown for row in _rows(setting)))

@@ -30,7 +30,6 @@ from zot.text import size_text
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot local ...`; the exit code. `argv[0]` is `local`."""
     actions = Subcommands("local", "Models that run on this machine, with no key and no network.")
     actions.add("list", _list, "the models zot knows, and which are here", json="as one JSON array")
     command = actions.add("pull", _pull, "download a model, or go on with a cut download")

@@ -46,26 +46,26 @@ else:
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
-    "acp": "zot.cli.servers",
-    "mcp-server": "zot.cli.servers",
-    "approvals": "zot.cli.approvals",
-    "ext": "zot.cli.ext",
-    "local": "zot.cli.local",
-    "mcp": "zot.cli.mcp",
-    "sessions": "zot.cli.sessions",
-    "config": "zot.cli.config",
-    "login": "zot.cli.auth",
-    "logout": "zot.cli.auth",
-    "auth": "zot.cli.auth",
-    "skills": "zot.cli.skills",
-    "schema": "zot.cli.schema",
-    "conformance": "zot.conformance.cli",
-    "watch": "zot.cli.watch",
-    "swarm": "zot.cli.swarm",
-    "glasspane": "zot.cli.glasspane",
-    "follow": "zot.cli.follow",
+    "acp": ("zot.cli.servers", "for editors: the Agent Client Protocol"),
+    "mcp-server": ("zot.cli.servers", "for other agents: zot as a tool of theirs"),
+    "swarm": ("zot.cli.swarm", "many agents, each in a git worktree of its own"),
+    "glasspane": ("zot.cli.glasspane", "one page of all agents, in the browser"),
+    "watch": ("zot.cli.watch", "the state of one stream of events"),
+    "follow": ("zot.cli.follow", "the events of a durable session, also from elsewhere"),
+    "login": ("zot.cli.auth", "keep a key of a provider, or log in with the browser"),
+    "logout": ("zot.cli.auth", "forget it"),
+    "auth": ("zot.cli.auth", "which credentials there are"),
+    "local": ("zot.cli.local", "models on this machine: download, list, remove"),
+    "config": ("zot.cli.config", "settings that last"),
+    "sessions": ("zot.cli.sessions", "conversations: list, show, search, export, remove"),
+    "approvals": ("zot.cli.approvals", "what may run without a question"),
+    "ext": ("zot.cli.ext", "extensions: begin, install, examine"),
+    "mcp": ("zot.cli.mcp", "MCP servers: add, try, trust"),
+    "skills": ("zot.cli.skills", "what the agent can look up"),
+    "schema": ("zot.cli.schema", "the JSON Schema of the wire"),
+    "conformance": ("zot.conformance.cli", "check any implementation of the wire"),
 }
-"""Each module has `main(argv) -> int`; `argv[0]` is the subcommand's own word."""
+"""Its module, with `main(argv) -> int` (`argv[0]` is the subcommand's own word), and its help."""
 
 _BARE = {
     "auth": "status",
@@ -134,7 +134,7 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         if len(argv) == 1 and argv[0] in _BARE:
             argv = [*argv, _BARE[argv[0]]]
         _make_files_usable()
-        main: Callable[[Sequence[str]], int] = Later(SUBCOMMANDS[argv[0]]).main
+        main: Callable[[Sequence[str]], int] = Later(SUBCOMMANDS[argv[0]][0]).main
         _loaded()
         return main(argv)
     if argv and argv[0] == "rpc":
@@ -264,6 +264,6 @@ def _plan(options: Options) -> plans.Plan:
 
 
 def _fresh(options: Options, around: Surroundings) -> plans.Plan:
-    if options.mode:
-        return pi_models.plan_pi(options, around)
+    if options.mode:  # pi's, whose session the mode itself opens
+        return plans.Plan(pi_models.resolve_pi(options, around))
     return plans.plan(options, around)

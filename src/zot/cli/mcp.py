@@ -23,7 +23,6 @@ from zot.settings.trust import is_trusted
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot mcp ...`; the exit code. `argv[0]` is `mcp`."""
     words = list(argv[1:])
     program: list[str] = []
     if "--" in words:

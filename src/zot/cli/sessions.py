@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from zot.bugs import complain
 from zot.cli.output import A_LINE, Subcommands, agreed, say, say_either
@@ -37,7 +37,6 @@ WIDTH = 70
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot sessions ...`; the exit code. `argv[0]` is `sessions`."""
     actions = Subcommands("sessions", "What was said before, and what to do with it.")
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("--cwd", default="", help="sessions of this directory (default: here)")
@@ -225,7 +224,7 @@ def _agreed(what: str, instead: str = "") -> bool:
     return agreed(f"remove {what}?")
 
 
-def seconds(text: str, units: Mapping[str, int] = UNITS) -> float:
+def seconds(text: str) -> float:
     """A length of time like 30d.
 
     Raises:
@@ -233,5 +232,5 @@ def seconds(text: str, units: Mapping[str, int] = UNITS) -> float:
     """
     length = re.fullmatch(r"(\d{1,6})(m|h|d|w|mo|y)", text)
     if not length:
-        raise SessionError(f"--older-than {text!r}: use a number with one of {', '.join(units)}")
-    return float(int(length[1]) * units[length[2]])
+        raise SessionError(f"--older-than {text!r}: use a number with one of {', '.join(UNITS)}")
+    return float(int(length[1]) * UNITS[length[2]])

@@ -14,7 +14,6 @@ from zot.skills.skill import Skill, SkillFolder, read_skill, shown, skill_files
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot skills ...`; the exit code. `argv[0]` is `skills`."""
     actions = Subcommands("skills", "What the agent can look up.")
     actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
     actions.add("list", _list, "names, places and descriptions", json=A_LINE)

@@ -26,7 +26,7 @@ from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
 from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow, SwarmTask
-from zot.text import size_text, whole_characters
+from zot.text import positive, size_text, whole_characters
 
 EPILOG = """\
 An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.
@@ -139,11 +139,8 @@ def _add_new(new: argparse.ArgumentParser) -> None:
 
 
 def _amount(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0
-    if not 0 < value < 1e15:
+    value = positive(text)
+    if not value:
         raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
     return value
 

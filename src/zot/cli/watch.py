@@ -125,7 +125,9 @@ class Screen:
 
     def show(self, status: Status) -> None:
         if self._live:
-            self._draw(self._painted(status, describe(status)))
+            text = describe(status)
+            code = COLORS[status.state]
+            self._write(f"\r\x1b[K\x1b[{code}m{text}\x1b[0m" if self._color else f"\r\x1b[K{text}")
             return
         now = (status.state, status.tool, status.waiting_for, status.error)
         if now != self._last:
@@ -136,19 +138,11 @@ class Screen:
         if self._live:
             self._write("\n")
 
-    def _painted(self, status: Status, text: str) -> str:
-        if not self._color:
-            return text
-        return f"\x1b[{COLORS[status.state]}m{text}\x1b[0m"
-
-    def _draw(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         if text != self._shown:
             self._shown = text
-            self._write(f"\r\x1b[K{text}")
-
-    def _write(self, text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+            sys.stdout.write(text)
+            sys.stdout.flush()
 
 
 def describe(status: Status, *, clock: bool = True) -> str:

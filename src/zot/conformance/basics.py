@@ -71,8 +71,7 @@ def text(kit: Kit) -> None:
             kit.check(name, "time is RFC 3339", RFC3339.match(time) is not None, time)
         step = last_of(frames, "turn_start").get("step")
         kit.equal("step", "the first step is 1", step, 1)
-        stop = last_of(frames, "turn_end").get("stop")
-        kit.check("stop", "stop is end (or end_turn)", stop in ("end", "end_turn"), stop)
+        kit.ends_well("stop", "stop is end (or end_turn)", frames)
         kit.one_done(peer)
 
 
@@ -148,8 +147,7 @@ def failing_tool(kit: Kit) -> None:
         frames = peer.events_until_done()
         errors = [frame.get("is_error") for frame in of_type(frames, "tool_result")]
         kit.equal("is_error", "failed calls have is_error true", errors, [True] * 3)
-        stop = last_of(frames, "turn_end").get("stop")
-        kit.check("goes_on", "the model gets to answer", stop in ("end", "end_turn"), stop)
+        kit.ends_well("goes_on", "the model gets to answer", frames)
         kit.one_done(peer)
 
 

@@ -18,7 +18,7 @@ from zot.conformance.life import LIFE
 from zot.conformance.trouble import TROUBLE
 from zot.errors import ConfigError, UsageError
 from zot.testing.fakeserver import FakeServer
-from zot.text import for_terminal
+from zot.text import for_terminal, positive
 
 SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE, *DURABLE)
 DEFAULT_SECONDS = 15.0
@@ -46,11 +46,8 @@ Exit code: 0 every must holds, 1 some do not, 2 wrong usage.
 
 
 def main(argv: Sequence[str]) -> int:
-    words = list(argv[1:])
-    command: list[str] = []
-    if "--" in words:
-        at = words.index("--")
-        words, command = words[:at], words[at + 1 :]
+    at = argv.index("--") if "--" in argv else len(argv)
+    words, command = list(argv[1:at]), list(argv[at + 1 :])
     if "-h" in words or "--help" in words:
         sys.stdout.write(HELP)
         return 0
@@ -149,10 +146,7 @@ def _flags(words: Sequence[str]) -> tuple[list[str], float, set[str]]:
 
 
 def _number(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
+    seconds = positive(text)
     if not 0 < seconds < 1e6:
         raise UsageError(f"zot conformance: --seconds needs a positive number, not {text!r}")
     return seconds

@@ -111,6 +111,10 @@ class Kit:
         text = f"the events come in the order: {expected}"
         return self.check(id, text, *compared(order_of(frames), expected.split()))
 
+    def ends_well(self, id: str, text: str, frames: Sequence[Frame]) -> bool:
+        stop = last_of(frames, "turn_end").get("stop")
+        return self.check(id, text, stop in ("end", "end_turn"), stop)
+
     def one_done(self, peer: DrivenServer, runs: int = 1) -> None:
         """After the last event nothing more comes: a ping is the next thing answered."""
         peer.send({"id": "after", "type": "ping"})

@@ -51,10 +51,12 @@ class AssistantMessage(Frozen):
     message: Message
 
 
-class ToolCalled(Frozen):
-    """The model asked for a tool; all calls of a turn are announced before the first one runs."""
-
+class OfCall(Frozen):
     call: ToolCall
+
+
+class ToolCalled(OfCall):
+    """The model asked for a tool; all calls of a turn are announced before the first one runs."""
 
 
 class TurnEnd(Frozen):
@@ -66,14 +68,12 @@ class TurnEnd(Frozen):
     """The error's class (`ZotError.code`), for clients that asked for codes."""
 
 
-class ToolStarted(Frozen):
-    call: ToolCall
+class ToolStarted(OfCall):
+    """Its turn has come: guards are asked about it."""
 
 
-class ToolAllowed(Frozen):
+class ToolAllowed(OfCall):
     """Every guard let the call pass: the tool begins. `call` has the arguments it runs with."""
-
-    call: ToolCall
 
 
 class ToolProgress(Frozen):
@@ -87,8 +87,7 @@ effect; ask the tool what became of it; run it again with the same key; run it a
 ToolStatus = Literal["completed", "failed", "blocked", "cancelled", "timed_out"]
 
 
-class ToolReturned(Frozen):
-    call: ToolCall
+class ToolReturned(OfCall):
     result: ToolResult
     seconds: float = 0.0
     status: ToolStatus = "completed"

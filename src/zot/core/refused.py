@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
-from zot.provider.types import Block, Image, Message, Text, ToolResult
+from zot.provider.repair import with_notes
+from zot.provider.types import Image, Message, ToolResult
 
 LEFT_OUT = "[an image was left out: the provider refused it for its size]"
 
@@ -31,20 +30,10 @@ class RefusedImages:
         """The messages with a note in the place of each of these images."""
         if not self._refused:
             return messages
-        return tuple(self._without(message) for message in messages)
+        return tuple(with_notes(message, self._note) for message in messages)
 
-    def _without(self, message: Message) -> Message:
-        content = tuple(map(self._sent, message.content))
-        return message if content == message.content else replace(message, content=content)
-
-    def _sent(self, block: Block) -> Block:
-        if isinstance(block, Image) and any(block is image for image in self._refused):
-            return Text(LEFT_OUT)
-        if isinstance(block, ToolResult):
-            content = tuple(map(self._sent, block.content))
-            if content != block.content:
-                return replace(block, content=content)
-        return block
+    def _note(self, image: Image) -> str:
+        return LEFT_OUT if any(image is refused for refused in self._refused) else ""
 
 
 def _images(messages: Sequence[Message]) -> list[Image]:

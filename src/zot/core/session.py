@@ -184,6 +184,19 @@ class Exported(Frozen):
     content: str = ""
 
 
+class ChangedFile(Frozen):
+    """A file that differs from what it was."""
+
+    path: str
+    action: Literal["restore", "create", "remove"]
+    """What going back does to it; `create`: it was there, and is gone."""
+    state: Literal["ok", "changed", "lost", "failed"]
+    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
+    diff: str
+    note: str = ""
+    """What is wrong with it."""
+
+
 class Session:
     """The only owner of the transcript. Every method may be called from any thread."""
 
@@ -201,6 +214,7 @@ class Session:
         self._first_model = model
         self._lock = threading.Lock()
         self._store = store
+        self._random = b""
         self._entries: dict[str, Entry] = {entry.id: entry for entry in entries}
         self._leaf = leaf or next(reversed(self._entries), None)
         self._context = self.context_at(self._leaf)
@@ -334,7 +348,11 @@ class Session:
 
     def _new_entry_id(self) -> str:
         while True:
-            id = os.urandom(4).hex()
+            id = self._random[-4:].hex()
+            if not id:
+                self._random = os.urandom(256)  # for many: asking the system takes longer
+                continue
+            self._random = self._random[:-4]
             if id not in self._entries:
                 return id
 

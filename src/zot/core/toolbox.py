@@ -31,7 +31,7 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
-from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
+from zot.provider.types import Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 from zot.text import Frozen
 
 ABORTED = "aborted"
@@ -300,7 +300,8 @@ class Toolbox:
         except ToolBlocked as error:
             self._tell(call, Permission("denied", "policy", "tool_execution", str(error)))
             raise
-        return replace(output, content=(*_never_empty(output.content), *notes))
+        content = output.content or (Text("(no output)"),)
+        return replace(output, content=(*content, *notes))
 
     def _guarded(
         self, attempt: _Attempt, tool: Tool, io: CallIO
@@ -388,7 +389,3 @@ def _progress(id: str, io: CallIO) -> Callable[[str], None]:
             io.emit(events.ToolProgress(id, text))
 
     return progress
-
-
-def _never_empty(content: tuple[Text | Image, ...]) -> tuple[Text | Image, ...]:
-    return content or (Text("(no output)"),)

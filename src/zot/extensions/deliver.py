@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from zot.core import events
 from zot.core.hook import Permission, Subagent
 from zot.extensions.proto import Content, OpenToolCall, Result
-from zot.provider.types import Image, Json, Message, Text, ToolCall, ToolResult, texts_in
+from zot.provider.types import Image, Json, Message, Text, ToolCall, texts_in
 
 MAX_RESULT_BYTES = 256 * 1024
 MAX_RESULT_BLOCKS = 128
@@ -46,11 +46,12 @@ def fields(event: events.Event, compaction_id: str) -> dict[str, Json]:
         case events.ToolCalled(call=call):
             return call_fields(call)
         case events.ToolReturned(call=call, result=result):
+            content, truncated = content_of(result.content)
             return {
                 **call_fields(call if event.args is None else replace(call, args=event.args)),
                 "status": event.status,
                 "executed": event.executed,
-                "result": _result(result),
+                "result": Result(content, result.is_error, truncated),
             }
         case events.ApprovalRequest(call=call, preview=preview):
             return {"tool_id": call.id, "tool_name": call.name, "tool_preview": preview}
@@ -130,8 +131,3 @@ def content_of(blocks: tuple[Text | Image, ...]) -> tuple[tuple[Content, ...], b
         if size < whole:
             return tuple(content), True
     return tuple(content), len(blocks) > MAX_RESULT_BLOCKS
-
-
-def _result(result: ToolResult) -> Result:
-    content, truncated = content_of(result.content)
-    return Result(content, result.is_error, truncated)

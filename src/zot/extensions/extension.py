@@ -259,12 +259,10 @@ class HostedExtension:
         assert self._peer is not None
         finished = reason == "exited with code 0" and not was_asked
         never_spoke = self.hello is None
-        return self._peer.was_failed or never_spoke or finished or not self._may_restart(lived)
-
-    def _may_restart(self, lived: float) -> bool:
         if lived >= self.limits.stable:
             self._restarts = 0
-        return self._restarts < self.limits.restarts
+        worn_out = self._restarts >= self.limits.restarts
+        return self._peer.was_failed or never_spoke or finished or worn_out
 
     def _restart(self, reason: str) -> None:
         delays = self.limits.restart_delays

@@ -113,11 +113,8 @@ class ExtensionHost:
         return last
 
     def wait_ready(self, cancel: Cancel | None = None) -> None:
-        """Wait until every extension is ready, or was given up: the grace, at most.
-
-        Raises:
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """Wait until every extension is ready, or was given up: the grace, at most. Raises
+        Cancelled: the turn was aborted meanwhile."""
         deadline = time.monotonic() + self.settings.limits.grace + 2
         (cancel or Cancel()).wait_for(
             self._settling, lambda: self._starter is None or self._settled, deadline
@@ -268,12 +265,8 @@ class ExtensionHost:
     def run_command(
         self, name: str, args: str, guest: Guest, cancel: Cancel | None = None
     ) -> CommandResult:
-        """Run an extension's command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-            Cancelled: the caller gave up.
-        """
+        """Run an extension's command and wait for its answer. Raises CommandError: there is no such
+        command; Cancelled: the caller gave up."""
         cancel = cancel or Cancel()
         self.wait_ready(cancel)
         registered = self._commands().get(name.removeprefix("/"))
@@ -363,14 +356,14 @@ class ExtensionHost:
             self._deliver(name, fields, self.extensions(), guest)
 
     def tool_decided(self, call: ToolCall, permission: Permission, guest: Guest) -> None:
-        if "permission_decision" in self._wanted:
-            fields = deliver.permission_fields(call, permission)
-            self._deliver("permission_decision", fields, self.extensions(), guest)
+        self._tell("permission_decision", deliver.permission_fields(call, permission), guest)
 
     def subagent_changed(self, subagent: Subagent, guest: Guest) -> None:
         name = "subagent_start" if subagent.status == "running" else "subagent_stop"
+        self._tell(name, deliver.subagent_fields(subagent), guest)
+
+    def _tell(self, name: str, fields: dict[str, Json], guest: Guest) -> None:
         if name in self._wanted:
-            fields = deliver.subagent_fields(subagent)
             self._deliver(name, fields, self.extensions(), guest)
 
     def session_started(self, session_id: str, guest: Guest) -> None:
@@ -415,16 +408,7 @@ class ExtensionHost:
     ) -> None:
         # The lock keeps the order of the numbers and the order of delivery the same.
         with self._lock:
-            self._sequence += 1
-            line = proto.encode(
-                proto.Event(
-                    event=name,
-                    session_id=guest.session_id or "",
-                    cwd=str(self.settings.cwd),
-                    sequence=self._sequence,
-                    **fields,
-                )
-            )
+            line = proto.encode(proto.Event(**self._payload(name, fields, guest)))
             for extension in extensions:
                 if name in extension.registered.events:
                     extension.send_line(line)
@@ -437,15 +421,14 @@ class ExtensionHost:
         self, id: str, event: str, fields: dict[str, Json], guest: Guest
     ) -> proto.EventIntercept:
         with self._lock:
-            self._sequence += 1
-            return proto.EventIntercept(
-                id=id,
-                event=event,
-                session_id=guest.session_id or "",
-                cwd=str(self.settings.cwd),
-                sequence=self._sequence,
-                **fields,
-            )
+            return proto.EventIntercept(id=id, **self._payload(event, fields, guest))
+
+    def _payload(self, event: str, fields: dict[str, Json], guest: Guest) -> dict[str, Json]:
+        """What an event tells, with its number; while the lock is held."""
+        self._sequence += 1
+        session, cwd = guest.session_id or "", str(self.settings.cwd)
+        head = {"event": event, "session_id": session, "cwd": cwd, "sequence": self._sequence}
+        return {**head, **fields}
 
     # --- what extensions ask of the host -----------------------------------------------------
 

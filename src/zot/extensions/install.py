@@ -44,17 +44,13 @@ def install(
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
             changed.
     """
-    if is_git_url(source) and not Path(source).is_dir():
+    if _URL.match(source) and not Path(source).is_dir():
         with _cloned(source, environ) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
         raise ExtensionError(f"{source!r} is neither a folder nor the URL of a git repository")
     return _place(folder, home, force)
-
-
-def is_git_url(source: str) -> bool:
-    return _URL.match(source) is not None
 
 
 def remove(extension: Path) -> None:
@@ -69,11 +65,8 @@ def remove(extension: Path) -> None:
 
 
 def set_enabled(extension: Path, enabled: bool) -> None:
-    """Change one field of the manifest; the others keep their values, order and indent.
-
-    Raises:
-        ExtensionError: the manifest cannot be read.
-    """
+    """Change one field of the manifest; the others keep their values, order and indent. Raises
+    ExtensionError: the manifest cannot be read."""
     path = extension / FILE
     try:
         text = path.read_text(encoding="utf-8")
@@ -102,11 +95,8 @@ def _changed_text(text: str, fields: dict[str, object], word: str) -> str:
 
 
 def find(name: str, cwd: Path, home: Path) -> Path:
-    """The folder of an installed extension, by its name or its folder's name.
-
-    Raises:
-        ExtensionError: there is none.
-    """
+    """The folder of an installed extension, by its name or its folder's name. Raises
+    ExtensionError: there is none."""
     for parent in (project_dir(cwd), global_dir(home)):
         try:
             folders = sorted(place for place in parent.iterdir() if (place / FILE).is_file())
@@ -165,7 +155,9 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
         shutil.copytree(folder, fresh, symlinks=True, ignore=_SKIPPED)
         read(fresh)
         if target.is_dir():
-            _carry_over(target, fresh)
+            # Files that only the old folder has: an extension keeps its state in its own folder.
+            kept = _taken_in(target, fresh)
+            shutil.copytree(target, fresh, symlinks=True, ignore=kept, dirs_exist_ok=True)
         _swap(fresh, target)
     except (OSError, shutil.Error) as error:
         failures = error.args[0] if isinstance(error, shutil.Error) else ()
@@ -174,11 +166,6 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return read(target, "global")
-
-
-def _carry_over(old: Path, fresh: Path) -> None:
-    """Files that only the old folder has: an extension keeps its state in its own folder."""
-    shutil.copytree(old, fresh, symlinks=True, ignore=_taken_in(old, fresh), dirs_exist_ok=True)
 
 
 def _taken_in(old: Path, fresh: Path) -> Callable[[str, list[str]], set[str]]:

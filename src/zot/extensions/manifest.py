@@ -59,11 +59,7 @@ class Installed(Frozen):
         return self.manifest.name
 
     def command(self) -> list[str]:
-        """What to run.
-
-        Raises:
-            ExtensionError: the program is not there.
-        """
+        """What to run. Raises ExtensionError: the program is not there."""
         program = self.manifest.exec
         if "/" in program:  # ./x, ../x, a/b: relative to the folder; absolute: as it is
             path = self.directory / program
@@ -95,11 +91,7 @@ class Discovery(Frozen):
 
 
 def read(directory: Path, scope: Scope = "explicit") -> Installed:
-    """The extension in a folder.
-
-    Raises:
-        ExtensionError: names the file and the reason.
-    """
+    """The extension in a folder. Raises ExtensionError: names the file and the reason."""
     path = directory / FILE
     try:
         # Of a project: <project>/.zot/extensions/<name>.

@@ -481,11 +481,8 @@ def encode(frame: ToExtension | FromExtension) -> bytes:
 
 
 def decode(line: bytes) -> FromExtension | Unknown:
-    """A line of an extension.
-
-    Raises:
-        BadFrame: not JSON, not an object, or a known type with fields of the wrong kind.
-    """
+    """A line of an extension. Raises BadFrame: not JSON, not an object, or a known type with fields
+    of the wrong kind."""
     try:
         return _from_extension.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

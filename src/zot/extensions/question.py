@@ -50,11 +50,8 @@ class Question:
             self._arrived.notify_all()
 
     def wait(self, deadline: float | None, cancel: Cancel) -> Answer:
-        """The next answer; TimedOut when the deadline passed.
-
-        Raises:
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """The next answer; TimedOut when the deadline passed. Raises Cancelled: the turn was
+        aborted meanwhile."""
         if not cancel.wait_for(self._arrived, lambda: bool(self._answers), deadline):
             return TimedOut()
         cancel.check()

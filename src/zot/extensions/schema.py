@@ -18,11 +18,8 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def check(schema: Json) -> dict[str, Json]:
-    """The schema, completed to an object schema.
-
-    Raises:
-        ExtensionError: no object schema, not valid, too large, or with a remote reference.
-    """
+    """The schema, completed to an object schema. Raises ExtensionError: no object schema, not
+    valid, too large, or with a remote reference."""
     if schema is None:
         schema = {}
     if not isinstance(schema, dict):

@@ -16,11 +16,8 @@ BUILD_SECONDS = 120
 
 
 def create(name: str, language: str, parent: Path) -> list[Path]:
-    """Write the folder `parent/name`; the files in it.
-
-    Raises:
-        ExtensionError: the name cannot be used, or the folder is there already.
-    """
+    """Write the folder `parent/name`; the files in it. Raises ExtensionError: the name cannot be
+    used, or the folder is there already."""
     if not NAME.fullmatch(name):
         raise ExtensionError(
             f"the name {name!r} cannot be used: 1 to 64 letters, digits, '.', '_' or '-'"

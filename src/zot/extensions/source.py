@@ -18,7 +18,7 @@ from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAn
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
-from zot.home import Surroundings, may_have_extensions
+from zot.home import LookAgain, Surroundings, may_have_extensions
 from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
@@ -65,11 +65,8 @@ class ExtensionOptions(Frozen, kw_only=True):
         return self.around.home
 
     def check(self) -> None:
-        """What was asked for by name may be a guard: without it nothing must run.
-
-        Raises:
-            ConfigError: a folder of `explicit` holds no extension.
-        """
+        """What was asked for by name may be a guard: without it nothing must run. Raises
+        ConfigError: a folder of `explicit` holds no extension."""
         for folder in self.explicit:
             if not os.access(f"{folder}/extension.json", os.F_OK):
                 raise ConfigError(f"--ext {folder!r}: there is no extension.json in it")
@@ -108,6 +105,7 @@ class Extensions(hook.Hook):
         self._generation = 0
         """Of the host, when the tools were taken: a reload makes new ones."""
         self._closed = False
+        self._look = LookAgain()
 
     # --- life --------------------------------------------------------------------------------
 
@@ -115,17 +113,16 @@ class Extensions(hook.Hook):
         """Start them, if there are any; returns at once."""
         with self._lock:
             self._runtime = host
-            if self._served is None and not self._closed and self._options.any():
+            if self._served is not None or self._closed or not self._look.is_due():
+                return
+            if self._options.any():
                 self._options.hide()
                 self._served = self._join(host)
                 self._announce_session(self._served, host)
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until they are ready, and take the tools they bring.
-
-        Raises:
-            Cancelled: the run was aborted meanwhile.
-        """
+        """Before a run: wait until they are ready, and take the tools they bring. Raises Cancelled:
+        the run was aborted meanwhile."""
         served, runtime = self._served, self._runtime
         if served is None or runtime is None:
             return
@@ -178,11 +175,7 @@ class Extensions(hook.Hook):
         return self._served.host.commands()
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
-        """Run a command and wait for its answer.
-
-        Raises:
-            CommandError: there is no such command.
-        """
+        """Run a command and wait for its answer. Raises CommandError: there is no such command."""
         if (served := self._served) is None:
             raise NotFoundError(f"unknown extension command {name!r}")
         return served.host.run_command(name, args, served.guest, cancel)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.glasspane.watched import WatchedStream
 from zot.swarm.agent import AgentSummary
-from zot.swarm.follow import FollowedAgent, Roster, Tail
+from zot.swarm.follow import LogFollower, Roster
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import shared_streams
 from zot.swarm.task import NoSuchAgent
@@ -23,9 +23,6 @@ FRESH_SECONDS = 0.15
 """Browsers that ask within this time share one look at the logs."""
 LOOK_SECONDS = 1.0
 """Between two looks for agents that are new or were removed."""
-
-
-AnyTail = Tail[FollowedAgent] | Tail[WatchedStream]
 
 
 class Totals(Struct, frozen=True):
@@ -48,7 +45,7 @@ class Board:
         self._streams = shared_streams(home)
         self._swarm = LocalSwarm(home, environment)
         self._agents = Roster(self._swarm.folder)
-        self._others: dict[str, Tail[WatchedStream]] = {}
+        self._others: dict[str, WatchedStream] = {}
         self._rows: dict[str, BoardAgent] = {}
         self._version = 0
         self._looked = 0.0
@@ -72,9 +69,9 @@ class Board:
         if now - self._looked >= LOOK_SECONDS:
             self._looked = now
             self._look_for_agents()
-        for id, tail in self._tails.items():
-            if tail.catch_up() or self._may_change_by_itself(id):
-                self._update(id, tail)
+        for id, followed in self._all.items():
+            if followed.catch_up() or self._may_change_by_itself(id):
+                self._update(id, followed)
 
     def rows(self, since: int = 0) -> list[BoardAgent]:
         """What is newer than a version; of version 0: everything."""
@@ -92,34 +89,34 @@ class Board:
         )
 
     def log(self, id: str) -> Path:
-        if id not in self._tails:
+        if id not in self._all:
             self._look_for_agents()  # it may be new
-        if id not in self._tails:
+        if id not in self._all:
             raise NoSuchAgent(f"no agent {id!r}")
-        return self._tails[id].watched.log
+        return self._all[id].log
 
     # --- inside ------------------------------------------------------------------------------
 
     @property
-    def _tails(self) -> Mapping[str, AnyTail]:
-        return {**self._others, **self._agents.tails}
+    def _all(self) -> Mapping[str, LogFollower]:
+        return {**self._others, **self._agents.agents}
 
     def _watch(self, path: Path) -> None:
         name = self._new_name(path)
-        self._others[name] = Tail(WatchedStream(name, path))
+        self._others[name] = WatchedStream(name, path)
 
     def _show_new(self) -> None:
-        for id, tail in self._tails.items():
+        for id, followed in self._all.items():
             if id not in self._rows:
-                tail.catch_up()
-                self._update(id, tail)
+                followed.catch_up()
+                self._update(id, followed)
 
-    def _update(self, id: str, tail: AnyTail) -> None:
-        summary = tail.watched.summary()
+    def _update(self, id: str, followed: LogFollower) -> None:
+        summary = followed.summary()
         before = self._rows.get(id)
         if before is None or _without_clock(before.summary) != _without_clock(summary):
             self._version += 1
-            self._rows[id] = BoardAgent(summary, self._version, tail.watched.control)
+            self._rows[id] = BoardAgent(summary, self._version, followed.control)
 
     def _may_change_by_itself(self, id: str) -> bool:
         """Silence is a change too: an agent that says nothing stalls."""
@@ -127,10 +124,10 @@ class Board:
 
     def _look_for_agents(self) -> None:
         self._agents.look()
-        for id in self._rows.keys() - self._tails.keys():
+        for id in self._rows.keys() - self._all.keys():
             del self._rows[id]
             self._version += 1
-        shown = {tail.watched.log for tail in self._others.values()}
+        shown = {followed.log for followed in self._others.values()}
         for path in sorted(self._streams.glob("*.jsonl")):
             if path not in shown:
                 self._watch(path)
@@ -141,15 +138,15 @@ class Board:
         """Without a supervisor no agent runs, whatever the last row of its log says."""
         if self._swarm.is_supervised():
             return
-        for id, tail in self._agents.tails.items():
-            if tail.watched.agent.alive:
-                tail.watched.agent.alive = False
-                self._update(id, tail)
+        for id, followed in self._agents.agents.items():
+            if followed.agent.alive:
+                followed.agent.alive = False
+                self._update(id, followed)
 
     def _new_name(self, path: Path) -> str:
         """After its file; two files may have one name."""
         name, number = path.stem, 1
-        while name in self._tails:
+        while name in self._all:
             number += 1
             name = f"{path.stem}-{number}"
         return name

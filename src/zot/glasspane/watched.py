@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from zot.observe import Observer, Status, facts
 from zot.observe.observer import facts_of
 from zot.swarm.agent import AgentSummary, Stage, used
+from zot.swarm.follow import LogFollower
 from zot.swarm.task import LogRow
 
 MAX_TASK = 500
@@ -21,23 +21,18 @@ STAGES: dict[str, Stage] = {
 }
 
 
-class WatchedStream:
+class WatchedStream(LogFollower):
     """Frames that another program writes to a file, one a line, in the shape of any make."""
 
-    control = False
-    """Nobody here owns its process: it can only be looked at."""
-
-    def __init__(self, id: str, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self.id = id
-        self.log = path
-        self._clock = clock
-        self._row_at = self._since = clock()
+    def __init__(self, id: str, path: Path) -> None:
+        super().__init__(id, path)
+        self._row_at = self._since = time.time()
         self._first_said = ""
         self._stage: Stage = "queued"
         self._observer = Observer(lambda: self._row_at)
 
     def take(self, row: LogRow) -> None:
-        self._row_at = row.at or self._clock()
+        self._row_at = row.at or time.time()
         self._observer.feed(row.frame)
         if row.frame.get("type") == "stream_over":
             self._observer.end()
@@ -49,7 +44,7 @@ class WatchedStream:
             self._stage, self._since = stage, self._row_at
 
     def summary(self) -> AgentSummary:
-        self._row_at = self._clock()
+        self._row_at = time.time()
         status = self._observer.status()
         return AgentSummary(
             id=self.id,

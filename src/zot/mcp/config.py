@@ -119,10 +119,10 @@ def project_path(cwd: str) -> str:
 
 
 def read_all(
-    cwd: str, home: str, given: Mapping[str, Json], *, files: bool, trusted: bool
+    cwd: str, home: str, entries: Mapping[str, Json], *, files: bool, trusted: bool
 ) -> Configured:
     """Every server, each name once: a project's may not take the name of a user's."""
-    parts = [parse_servers(given, "given", cwd)] if given else []
+    parts = [parse_servers(entries, "given", cwd)] if entries else []
     hint = ""
     if files:
         parts.append(read_file(user_path(home), "user", cwd, None))
@@ -298,11 +298,8 @@ def expanded(
 
 
 def changed_file(path: str, name: str, entry: Mapping[str, Json] | None) -> bytes:
-    """The file with one entry put in, or taken out; all else stays as it is.
-
-    Raises:
-        ConfigError: the file cannot be read, or there is no such entry to take out.
-    """
+    """The file with one entry put in, or taken out; all else stays as it is. Raises ConfigError:
+    the file cannot be read, or there is no such entry to take out."""
     data = read_bytes(path)
     try:
         content = msgspec.json.decode(data) if data and data.strip() else {}

@@ -56,16 +56,13 @@ class McpConnection:
     # --- the handshake -----------------------------------------------------------------------
 
     def open(self, era: protocol.Era | None, patience: Patience, cancel: Cancel) -> None:
-        """Find out how the server speaks; `era`: how it did the last time.
-
-        Raises:
-            McpError: it does not, or not a version that is spoken here.
-            Cancelled: nobody wants it any more.
-        """
+        """Find out how the server speaks; `era`: how it did the last time. Raises McpError: it does
+        not, or not a version that is spoken here; Cancelled: nobody wants it any more."""
         silent = False
         if era != "legacy":
             try:
-                self._discover(self._probe(patience), cancel)
+                short = Patience(min(PROBE_SECONDS, patience.left / 2))
+                self._discover(patience if self.link.is_http else short, cancel)
                 return
             except McpTimeout:
                 silent = True
@@ -80,9 +77,6 @@ class McpConnection:
                 raise
             # It was slow to start, or is not what it was the last time.
             self._discover(patience, cancel)
-
-    def _probe(self, patience: Patience) -> Patience:
-        return patience if self.link.is_http else Patience(min(PROBE_SECONDS, patience.left / 2))
 
     def _offered(self, error: McpFault) -> str | None:
         """The version that a server offers which refused ours; None: it said nothing like that."""
@@ -105,7 +99,8 @@ class McpConnection:
             self._initialize(patience, cancel)
             return
         self._learn(result)
-        if self._tells_changes():
+        lists = (self._capabilities.get("tools"), self._capabilities.get("prompts"))
+        if any(isinstance(part, dict) and part.get("listChanged") for part in lists):
             wanted = {"notifications": {"toolsListChanged": True, "promptsListChanged": True}}
             self.link.listen("subscriptions/listen", self._with_meta(wanted, None))
 
@@ -131,10 +126,6 @@ class McpConnection:
         instructions = result.get("instructions")
         if isinstance(instructions, str):
             self.instructions = protocol.visible_text(instructions[:MAX_INSTRUCTIONS])
-
-    def _tells_changes(self) -> bool:
-        lists = (self._capabilities.get("tools"), self._capabilities.get("prompts"))
-        return any(isinstance(part, dict) and part.get("listChanged") for part in lists)
 
     # --- lists -------------------------------------------------------------------------------
 

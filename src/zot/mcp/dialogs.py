@@ -10,6 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ExtensionAsk
@@ -62,17 +63,7 @@ class McpDialogs:
         take(answer)
         return True
 
-    def open(
-        self,
-        server: str,
-        method: Method,
-        title: str,
-        message: str,
-        take: Callable[[PersonAnswer], None],
-        *,
-        options: tuple[str, ...] = (),
-        prefill: str = "",
-    ) -> str:
+    def open(self, question: ExtensionAsk, take: Callable[[PersonAnswer], None]) -> str:
         """Ask without waiting: `take` gets the answer, in the thread that brings it. The id of the
         question; empty when it cannot be asked."""
         host, id = self._host, f"mcp-ask-{next(self._ids)}"
@@ -80,22 +71,10 @@ class McpDialogs:
             if host is None or not self.can_ask() or len(self._open) >= MAX_OPEN:
                 return ""
             self._open[id] = take
-        shown = printable(visible_text(message))[:4_000]
-        name = f"mcp:{server}"
-        host.show(ExtensionAsk(id, name, method, title, shown, options, "", prefill, SECONDS))
+        host.show(replace(question, id=id))
         return id
 
-    def ask(
-        self,
-        server: str,
-        method: Method,
-        title: str,
-        message: str,
-        cancel: Cancel,
-        *,
-        options: tuple[str, ...] = (),
-        prefill: str = "",
-    ) -> PersonAnswer:
+    def ask(self, question: ExtensionAsk, cancel: Cancel) -> PersonAnswer:
         """Ask, and wait for the answer. Raises Cancelled."""
         answered = threading.Event()
         answers: list[PersonAnswer] = []
@@ -104,7 +83,7 @@ class McpDialogs:
             answers.append(answer)
             answered.set()
 
-        id = self.open(server, method, title, message, take, options=options, prefill=prefill)
+        id = self.open(question, take)
         if not id:
             return CANCELLED
         with cancel.calling(answered.set):
@@ -119,6 +98,17 @@ class McpDialogs:
             waiting, self._open = self._open, {}
         for take in waiting.values():
             take(CANCELLED)
+
+
+def question_of(
+    server: str, method: Method, title: str, message: str, field: FormField | None = None
+) -> ExtensionAsk:
+    """A question of a server, or about one; perhaps for a field of a form."""
+    shown = printable(visible_text(message))[:4_000]
+    asked = ExtensionAsk("", f"mcp:{server}", method, title, shown, timeout=SECONDS)
+    if field is None:
+        return asked
+    return replace(asked, options=field.options, prefill=field.prefill)
 
 
 class ServerDialogs:
@@ -172,9 +162,7 @@ class ServerDialogs:
         """The value of one field, asked again when it is wrong. Raises ValueError for none."""
         question = f"{message}\n{field.label}"
         for _ in range(MAX_TRIES):
-            answer = self._ask(
-                field.method, question, cancel, options=field.options, prefill=field.prefill
-            )
+            answer = self._ask(field.method, question, cancel, field)
             if answer.cancelled:
                 break
             try:
@@ -184,18 +172,10 @@ class ServerDialogs:
         raise ValueError("no answer")
 
     def _ask(
-        self,
-        method: Method,
-        message: str,
-        cancel: Cancel,
-        *,
-        options: tuple[str, ...] = (),
-        prefill: str = "",
+        self, method: Method, message: str, cancel: Cancel, field: FormField | None = None
     ) -> PersonAnswer:
         title = f"The MCP server {self._server!r} asks"
-        return self._dialogs.ask(
-            self._server, method, title, message, cancel, options=options, prefill=prefill
-        )
+        return self._dialogs.ask(question_of(self._server, method, title, message, field), cancel)
 
 
 def _action(answer: PersonAnswer, content: dict[str, Json] | None) -> dict[str, Json]:

@@ -109,7 +109,8 @@ class HttpLink:
 
     def _exchange(self, ask: link.LinkRequest, id: int, body: bytes, cancel: Cancel) -> Raw:
         self._version = ask.version
-        headers = {**self._headers(ask.method, ask.params), **_plain(ask.headers)}
+        headers = self._headers(ask.method, ask.params)
+        headers |= {name.lower(): value for name, value in ask.headers.items()}
         stream = StreamPlace()
         with self._opened("POST", body, headers, cancel) as answer:
             if session := answer.headers.get("mcp-session-id"):
@@ -315,12 +316,8 @@ class HttpLink:
 
 @contextmanager
 def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
-    """A signal that is set by the turn's, by the link's end, and when the patience is over.
-
-    Raises:
-        McpTimeout: that was it.
-        Cancelled: the turn was aborted.
-    """
+    """A signal that is set by the turn's, by the link's end, and when the patience is over. Raises
+    McpTimeout: that was it; Cancelled: the turn was aborted."""
     cancel = Cancel()
     over = threading.Event()
 
@@ -346,7 +343,3 @@ def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
 
 def _short() -> link.Patience:
     return link.Patience(NOTICE_SECONDS)
-
-
-def _plain(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

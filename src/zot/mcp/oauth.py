@@ -165,11 +165,8 @@ class Found(Frozen):
 
 
 def discover(url: str, challenge: Challenge) -> Found:
-    """Find the authorization server of a server.
-
-    Raises:
-        AuthError: there is none, or what it says contradicts itself.
-    """
+    """Find the authorization server of a server. Raises AuthError: there is none, or what it says
+    contradicts itself."""
     resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource)
     if resource is None:
         return _discover_old(url)
@@ -262,15 +259,12 @@ def log_in(
     show: ShowPage,
     cancel: Cancel,
 ) -> tuple[Login, Token]:
-    """Let the user log in to a server. `scopes` are those of before, which stay.
-
-    Raises:
-        AuthError: it did not work out.
-        Cancelled: it was given up.
-    """
+    """Let the user log in to a server. `scopes` are those of before, which stay. Raises AuthError:
+    it did not work out; Cancelled: it was given up."""
     discovered = discover(url, challenge)
     server = _server_of(discovered, challenge, own, scopes)
-    port = own.callback_port or _known_port(known)
+    before = known.server.callback_port if known is not None and known.registered else 0
+    port = own.callback_port or before
     try:
         page = CallbackPage(replace(server, callback_port=port))
     except AuthError:
@@ -313,10 +307,6 @@ def _server_of(
         issuer=metadata.issuer,
         issuer_needed=metadata.authorization_response_iss_parameter_supported,
     )
-
-
-def _known_port(known: Login | None) -> int:
-    return known.server.callback_port if known is not None and known.registered else 0
 
 
 # --- for a link ------------------------------------------------------------------------------

@@ -41,11 +41,7 @@ def run(server: McpServer, prompt: PromptInfo, args: str, cancel: Cancel) -> Com
 
 def arguments(prompt: PromptInfo, args: str) -> dict[str, str]:
     """What a person typed as the prompt's arguments: `name=value`, or in their order; the last one
-    takes the rest of the line.
-
-    Raises:
-        CommandError: one that is needed is missing.
-    """
+    takes the rest of the line. Raises CommandError: one that is needed is missing."""
     try:
         words = shlex.split(args)
     except ValueError:

@@ -33,6 +33,7 @@ MAX_DESCRIPTION = 16 * 1024
 MAX_SCHEMA = 64 * 1024
 MAX_DEPTH = 40
 MAX_NAME = 128
+MAX_LINE = 100
 LONGEST_TOOL_NAME = 64
 """What every provider takes."""
 
@@ -268,9 +269,9 @@ def tool_name(server: str, tool: str) -> str:
     return f"{plain[: LONGEST_TOOL_NAME - 9]}_{mark}"
 
 
-def first_line(text: str, limit: int = 100) -> str:
+def first_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..."
 
 
 def decoded(raw: Raw) -> dict[str, Json]:

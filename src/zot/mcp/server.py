@@ -206,12 +206,8 @@ class McpServer:
         self._wait(lambda: self._starting, deadline, cancel)
 
     def connection(self, cancel: Cancel) -> McpConnection:
-        """The open connection, after a start if need be.
-
-        Raises:
-            McpError: it cannot be had.
-            Cancelled: the turn was aborted meanwhile.
-        """
+        """The open connection, after a start if need be. Raises McpError: it cannot be had;
+        Cancelled: the turn was aborted meanwhile."""
         if not self.may_start:
             raise McpError(f"the MCP server {self.name!r} is {self.state.state}")
         with self._news:
@@ -225,7 +221,8 @@ class McpServer:
         self._wait(lambda: self._connection is None and self._starting, deadline, cancel)
         connection = self._connection
         if connection is None:
-            raise McpError(f"the MCP server {self.name!r} cannot be used: {self._why()}")
+            why = self.error or f"it did not start within {self.config.startup_timeout:g} s"
+            raise McpError(f"the MCP server {self.name!r} cannot be used: {why}")
         return connection
 
     def close(self) -> None:
@@ -237,9 +234,6 @@ class McpServer:
             connection.close()
         for thread in self._threads:
             thread.join(10)
-
-    def _why(self) -> str:
-        return self.error or f"it did not start within {self.config.startup_timeout:g} s"
 
     def _wait(self, pends: Callable[[], bool], deadline: float, cancel: Cancel) -> None:
         cancel.wait_for(self._news, lambda: self._closed.is_set() or not pends(), deadline)
@@ -370,8 +364,10 @@ class McpServer:
         connection = self.connection(cancel)
         if tool:
             self._check_agreed(tool, cancel)
+        # Progress extends it, up to an hour.
+        patience = Patience(self.config.timeout, max(LONGEST, self.config.timeout))
         try:
-            return work(connection, self._patience())
+            return work(connection, patience)
         except McpGone as error:
             self._drop(connection)
             self._parts.told(self)
@@ -396,10 +392,6 @@ class McpServer:
             if self._connection is connection:
                 self._connection = None
         connection.close()
-
-    def _patience(self) -> Patience:
-        """How long a call is waited for: progress extends it, up to an hour."""
-        return Patience(self.config.timeout, max(LONGEST, self.config.timeout))
 
 
 def server_log(home: str, name: str) -> str:

@@ -18,6 +18,7 @@ from zot.errors import McpError, NotFoundError
 from zot.mcp import prompts
 from zot.mcp.config import Configured
 from zot.mcp.content import Shorten
+from zot.mcp.dialogs import question_of
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
@@ -81,11 +82,8 @@ class McpServerSet:
     # --- before a run ------------------------------------------------------------------------
 
     def prepare(self, cancel: Cancel) -> None:
-        """Start what nobody knows yet, wait a little, and take what there is now.
-
-        Raises:
-            Cancelled: the run was aborted meanwhile.
-        """
+        """Start what nobody knows yet, wait a little, and take what there is now. Raises Cancelled:
+        the run was aborted meanwhile."""
         unknown = [server for server in self.servers if self._should_start(server)]
         for server in unknown:
             server.start()
@@ -123,7 +121,9 @@ class McpServerSet:
             place = {True: behind, False: direct, None: open}[server.config.lazy]
             place += [ServerTool(server, info) for info in server.tools()]
         # Once there were many, there are: the model's tools should not come and go.
-        self._many = self._many or sum(map(_size, open)) > self._room()
+        window = self._host.model.context_window or USUAL_WINDOW
+        room = window * PART_OF_WINDOW * BYTES_A_TOKEN
+        self._many = self._many or sum(map(_size, open)) > room
         (behind if self._many else direct).extend(open)
         readable = [
             server
@@ -145,10 +145,6 @@ class McpServerSet:
                 inside = text.replace("</", "< /")  # it does not end before its end
                 parts.append(f"<server name={server.name!r}>\n{inside}\n</server>")
         return "\n\n".join((ABOUT, *parts)) if parts else ""
-
-    def _room(self) -> float:
-        window = self._host.model.context_window or USUAL_WINDOW
-        return window * PART_OF_WINDOW * BYTES_A_TOKEN
 
     # --- approval ----------------------------------------------------------------------------
 
@@ -201,7 +197,8 @@ class McpServerSet:
             else:
                 server.accept()
 
-        return bool(self.dialogs.open(server.name, "confirm", title, message, take))
+        question = question_of(server.name, "confirm", title, message)
+        return bool(self.dialogs.open(question, take))
 
     # --- prompts of servers ------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from zot.core.shell import Confine
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
+from zot.home import LookAgain
 from zot.later import later
 from zot.provider.types import Json, ToolCall
 from zot.text import Frozen
@@ -36,7 +37,7 @@ class McpOptions(Frozen, kw_only=True):
     cwd: str
     home: str
     environ: Mapping[str, str]
-    given: Mapping[str, Json]
+    entries: Mapping[str, Json]
     """Entries of a program that embeds zot."""
     files: bool
     """Use those of the user and of the project, if it is `trusted`."""
@@ -55,7 +56,7 @@ class McpOptions(Frozen, kw_only=True):
     def any(self) -> bool:
         """Whether there can be a server."""
         paths = (f"{self.cwd}/.mcp.json", f"{self.home}/mcp.json")
-        return bool(self.given) or (self.files and any(map(os.path.exists, paths)))
+        return bool(self.entries) or (self.files and any(map(os.path.exists, paths)))
 
 
 class McpServers:
@@ -73,6 +74,7 @@ class McpServers:
         self._set: McpServerSet | None = None
         self._in_jail = False
         self._closed = False
+        self._look = LookAgain()
 
     # --- ToolSource --------------------------------------------------------------------------
 
@@ -144,7 +146,7 @@ class McpServers:
     def reload(self) -> Sequence[ExtensionState]:
         """End all servers; what is configured then is read before the next prompt."""
         with self._lock:
-            servers, self._set = self._set, None
+            servers, self._set, self._look = self._set, None, LookAgain()
         if servers is not None:
             servers.close()
         return ()
@@ -154,7 +156,9 @@ class McpServers:
     def _loaded(self) -> McpServerSet | None:
         with self._lock:
             host = self._host
-            if self._set is None and host is not None and not self._closed and self._options.any():
+            if self._set is not None or host is None or self._closed or not self._look.is_due():
+                return self._set
+            if self._options.any():
                 self._set = self._made(host)
             return self._set
 
@@ -174,7 +178,7 @@ class McpServers:
         configured = config.read_all(
             options.cwd,
             options.home,
-            options.given,
+            options.entries,
             files=options.files,
             trusted=options.trusted(),
         )

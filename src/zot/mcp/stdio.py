@@ -50,11 +50,7 @@ def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict
 
 
 def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
-    """What starts it, by its full path.
-
-    Raises:
-        McpError: there is no such program.
-    """
+    """What starts it, by its full path. Raises McpError: there is no such program."""
     env = server_environment(config, environ)
     if "/" in config.command:
         program: str | None = os.path.join(config.folder, config.command)
@@ -68,11 +64,7 @@ def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
 
 class StdioLink:
     """Starts the server at construction, where `confined` keeps it; its whole process tree ends
-    with `close`.
-
-    Raises:
-        McpError: it cannot be started.
-    """
+    with `close`. Raises McpError: it cannot be started."""
 
     is_http = False
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from zot.cancel import Cancel
 from zot.core.check import problem
 from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import McpError, ToolError
@@ -168,7 +167,11 @@ class McpResources:
         uri = args.get("uri")
         try:
             if not uri:
-                return self._shorten(self._list(server, context.cancel))
+                listed = server.call(
+                    lambda connection, patience: connection.resources(patience, context.cancel),
+                    context.cancel,
+                )
+                return self._shorten("\n".join(listed["lines"]) or "it offers none")
             result = server.call(
                 lambda connection, patience: connection.call(
                     "resources/read", {"uri": uri}, patience, context
@@ -178,12 +181,6 @@ class McpResources:
         except McpError as error:
             raise ToolError(str(error)) from error
         return resource_of(result, self._shorten)
-
-    def _list(self, server: McpServer, cancel: Cancel) -> str:
-        listed = server.call(
-            lambda connection, patience: connection.resources(patience, cancel), cancel
-        )
-        return "\n".join(listed["lines"]) or "it offers none"
 
 
 def _about(tools: Sequence[ServerTool]) -> str:

@@ -67,11 +67,8 @@ def read_params(params: Raw) -> McpParams:
 
 
 def peer_of(params: McpParams, greeted: McpPeer) -> McpPeer:
-    """Who sent a request; `greeted` is who said `initialize`.
-
-    Raises:
-        RpcError: it speaks a version that is not known here.
-    """
+    """Who sent a request; `greeted` is who said `initialize`. Raises RpcError: it speaks a version
+    that is not known here."""
     version = params.meta.get(f"{_META}protocolVersion")
     if version is None:
         return greeted

@@ -106,11 +106,8 @@ def _tool(name: str, title: str, text: str, fields: JsonObject, needed: list[str
 
 
 def arguments_of(name: str, arguments: JsonObject) -> AnyArguments | None:
-    """What a call asks; None: there is no such tool.
-
-    Raises:
-        CommandError: the arguments are wrong.
-    """
+    """What a call asks; None: there is no such tool. Raises CommandError: the arguments are
+    wrong."""
     kinds: dict[str, type[AnyArguments]] = {START: StartArguments, REPLY: ReplyArguments}
     if name not in kinds:
         return None

@@ -46,11 +46,7 @@ COMPACTION = {
 
 
 def first_session(options: Options, sessions: PiSessions) -> Session:
-    """The session that the command line asks for.
-
-    Raises:
-        SessionError: it cannot be used.
-    """
+    """The session that the command line asks for. Raises SessionError: it cannot be used."""
     if options.session:
         session = sessions.find(options.session)
     elif options.continue_ or options.resume:

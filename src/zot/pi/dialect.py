@@ -165,11 +165,8 @@ class PromptFiles(Frozen):
 
 
 def files(command: commands.Spoken) -> PromptFiles:
-    """Images of the newer generations and attachments of the oldest.
-
-    Raises:
-        CommandError: one of them cannot be used.
-    """
+    """Images of the newer generations and attachments of the oldest. Raises CommandError: one of
+    them cannot be used."""
     pictures = [
         checked_image(image.mimeType, image.data, "images") for image in command.images or ()
     ]

@@ -18,20 +18,14 @@ from zot.sessions.rows import Meta, rfc3339
 
 
 def export_file(path: str, words: Sequence[str]) -> str:
-    """Make a page of a session file, here or where the first word says; its path.
-
-    Raises:
-        ZotError: it cannot be read or written.
-    """
+    """Make a page of a session file, here or where the first word says; its path. Raises ZotError:
+    it cannot be read or written."""
     return export(path, words[0] if words else ".", "html")
 
 
 def export_html(session: Session, target: str | None, cwd: Path) -> str:
-    """Write the page; its path.
-
-    Raises:
-        CommandError: nothing was said yet, or it cannot be written.
-    """
+    """Write the page; its path. Raises CommandError: nothing was said yet, or it cannot be
+    written."""
     if session.message_count() == 0:
         raise CommandError("there is nothing to export: nothing was said yet")
     path = path_of(session)

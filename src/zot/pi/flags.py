@@ -30,11 +30,8 @@ TOOLS = {"find": "glob", "ls": "glob"}
 
 
 def parse_pi(argv: Sequence[str]) -> Options:
-    """The command line as options.
-
-    Raises:
-        UsageError: a flag that zot knows lacks its value, or `@file` was given in rpc mode.
-    """
+    """The command line as options. Raises UsageError: a flag that zot knows lacks its value, or
+    `@file` was given in rpc mode."""
     options = parse(list(_translated(iter(argv))))
     mode = options.mode or "text"
     if mode not in MODES:

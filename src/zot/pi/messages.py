@@ -224,11 +224,8 @@ class NotAMessage(BadRow):
 
 
 def from_pi(value: types.Json) -> types.Message | None:
-    """A message of the conversation; None for one that pi keeps from the model.
-
-    Raises:
-        NotAMessage: it is none.
-    """
+    """A message of the conversation; None for one that pi keeps from the model. Raises NotAMessage:
+    it is none."""
     if not isinstance(value, dict):
         raise NotAMessage("a message that is no object")
     time = _number(value.get("timestamp")) / 1000

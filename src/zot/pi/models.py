@@ -13,7 +13,6 @@ from zot.provider.models import Models
 from zot.provider.types import Model
 from zot.settings.flags import Options
 from zot.settings.known import Known
-from zot.settings.plan import Plan
 from zot.settings.resolve import DEFAULT_PROVIDER, Setup, resolve
 
 
@@ -29,17 +28,9 @@ def scoped(models: Models, patterns: str) -> list[Model]:
     return list(matching.values())
 
 
-def plan_pi(options: Options, around: Surroundings) -> Plan:
-    """The plan of a pi mode; its session is pi's own, opened by the mode."""
-    return Plan(resolve_pi(options, around))
-
-
 def resolve_pi(options: Options, around: Surroundings) -> Setup:
-    """As `resolve`; a model may also be named by a part of its id, as pi allows.
-
-    Raises:
-        ConfigError: it cannot be found, or there is no credential.
-    """
+    """As `resolve`; a model may also be named by a part of its id, as pi allows. Raises
+    ConfigError: it cannot be found, or there is no credential."""
     try:
         return resolve(options, around)
     except AuthError:

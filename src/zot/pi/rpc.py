@@ -61,11 +61,8 @@ class Settling(Frozen):
 
 
 def serve(plan: Plan) -> int:
-    """Serve until stdin closes or a signal comes; the exit code.
-
-    Raises:
-        ZotError: a file that the flags name cannot be used; nothing was written to stdout.
-    """
+    """Serve until stdin closes or a signal comes; the exit code. Raises ZotError: a file that the
+    flags name cannot be used; nothing was written to stdout."""
     return PiServer(plan).serve()
 
 

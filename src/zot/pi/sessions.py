@@ -40,11 +40,7 @@ class PiSessions:
 
     def new(self, *, parent: str = "", entries: Iterable[Entry] = (), id: str = "") -> Session:
         """A session that goes on from a copy of these entries. Its file appears with the first
-        thing that is said.
-
-        Raises:
-            SessionError: it cannot be written.
-        """
+        thing that is said. Raises SessionError: it cannot be written."""
         id = id or new_session_id()
         if self.directory is None:
             return Session(id=id, entries=entries)
@@ -53,11 +49,8 @@ class PiSessions:
         return self._create(path, id, started, parent, list(entries))
 
     def open(self, name: str, current: Session | None = None) -> Session:
-        """The session in a file, of pi's format or ours; `current` if that is it.
-
-        Raises:
-            SessionError: there is none, or it cannot be used.
-        """
+        """The session in a file, of pi's format or ours; `current` if that is it. Raises
+        SessionError: there is none, or it cannot be used."""
         path = os.path.expanduser(name)
         if current is not None and is_same_file(path, path_of(current)):
             return current  # the file that is open is locked, by us
@@ -70,10 +63,7 @@ class PiSessions:
 
     def find(self, wanted: str) -> Session:
         """By path, or by an id or its beginning; a path that does not exist is a new session.
-
-        Raises:
-            SessionError: it cannot be used.
-        """
+        Raises SessionError: it cannot be used."""
         if os.path.sep in wanted or wanted.endswith(".jsonl") or self.directory is None:
             if os.path.exists(os.path.expanduser(wanted)) or self.directory is None:
                 return self.open(wanted)
@@ -91,11 +81,8 @@ class PiSessions:
         return self.new(id=id) if path is None else self.open(path)
 
     def copy(self, wanted: str, id: str = "") -> Session:
-        """A new session that goes on from a copy of another one.
-
-        Raises:
-            SessionError: there is none, or it cannot be used.
-        """
+        """A new session that goes on from a copy of another one. Raises SessionError: there is
+        none, or it cannot be used."""
         source = self.find(wanted)
         try:
             return self.new(parent=path_of(source), entries=source.path(), id=id)

@@ -11,7 +11,6 @@ from zot.errors import ConfigError
 from zot.text import Frozen
 
 PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-HEX = frozenset(b"0123456789abcdefABCDEF")
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -104,9 +103,10 @@ def parse_proxy(url: str) -> Proxy:
         raise ConfigError(f"the proxy {shown} is not usable: use http://")
     host, port = split_netloc(netloc, shown)
     from binascii import b2a_base64  # deferred: few have a proxy
+    from urllib.parse import unquote_to_bytes
 
-    name, _, password = user.partition(":")
-    pair = unquoted(name) + b":" + unquoted(password)
+    name, _, password = user.encode("utf-8", "replace").partition(b":")
+    pair = unquote_to_bytes(name) + b":" + unquote_to_bytes(password)
     headers = {"proxy-authorization": f"Basic {b2a_base64(pair, newline=False).decode()}"}
     return Proxy(host, port or 80, headers if at else {})
 
@@ -145,14 +145,3 @@ def quoted(text: str) -> str:
     """The text as one part of a path."""
     data = text.encode("utf-8", "replace")
     return "".join(chr(byte) if byte in PLAIN else f"%{byte:02X}" for byte in data)
-
-
-def unquoted(text: str) -> bytes:
-    head, *rest = text.encode("utf-8", "replace").split(b"%")
-    out = [head]
-    for part in rest:
-        if len(part) > 1 and part[0] in HEX and part[1] in HEX:
-            out.append(bytes([int(part[:2], 16)]) + part[2:])
-        else:
-            out.append(b"%" + part)
-    return b"".join(out)

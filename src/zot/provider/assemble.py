@@ -6,6 +6,7 @@ No API's words and no I/O.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
@@ -85,6 +86,34 @@ class Wire(Protocol):
     def reader(self, provider: str) -> AnswerReader: ...
 
 
+class PlainWire:
+    """The same for an API that has one path and needs no headers of its own."""
+
+    def __init__(self, path: str, reader: Callable[[str], AnswerReader]) -> None:
+        self._path = path
+        self.reader = reader
+
+    def path(self, request: types.Request) -> str:
+        return self._path
+
+    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
+        return {}
+
+
+class StreamReader:
+    """What most readers begin with: the answer is whole when its last event was seen."""
+
+    api = ""
+
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, self.api)
+        self.done = False
+
+    @property
+    def complete(self) -> bool:
+        return self.done
+
+
 class ServerError(Struct):
     """An error that a server tells of in its stream: each API has some of these words."""
 
@@ -92,14 +121,6 @@ class ServerError(Struct):
     type: str | None = None
     code: str | int | None = None
     status: str | None = None
-
-
-class TokenDetails(Struct):
-    """What OpenAI's APIs say of the tokens of a prompt or an answer."""
-
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
 
 
 class Part:
@@ -206,9 +227,15 @@ class Assembler:
             self._events.append(types.UsageSeen(usage))
 
     def count(
-        self, prompt: int, output: int, read: int, write: int = 0, reasoning: int | None = None
+        self,
+        prompt: int | None,
+        output: int | None,
+        read: int | None,
+        write: int | None = 0,
+        reasoning: int | None = None,
     ) -> None:
         """The tokens so far; `prompt` are all, those of the cache too."""
+        prompt, output, read, write = prompt or 0, output or 0, read or 0, write or 0
         self.set_usage(types.Usage(max(prompt - read - write, 0), output, read, write, reasoning))
 
     def finished(self, stop: StopWord) -> types.Finished:
@@ -262,6 +289,23 @@ class Assembler:
         return types.ToolCall(
             part.id, part.name, args, "" if args is not None else text, part.opaque
         )
+
+
+Counts = dict[str, types.Json] | None
+"""What a server says of the tokens, as it says it: no two of them have the same words."""
+
+
+def counted(seen: Counts, *places: str) -> int | None:
+    """The first count other than zero at one of these places, such as `details.cached_tokens`;
+    None: there is none at all."""
+    count: int | None = None
+    for place in places:
+        value: types.Json = seen
+        for name in place.split("."):
+            value = value.get(name) if isinstance(value, dict) else None
+        if not count and isinstance(value, int):
+            count = value
+    return count
 
 
 def has_said(part: Part) -> bool:

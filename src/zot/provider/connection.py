@@ -20,6 +20,7 @@ from zot.provider.failure import SHOWN, one_line
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from ssl import SSLContext
 
 
@@ -51,6 +52,7 @@ class Connection:
         self._aborted = False
         self._failure: BaseException | None = None
         self.is_open = False
+        self._readable: select.poll | None = None
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -164,8 +166,11 @@ class Connection:
 
     # --- using -------------------------------------------------------------------------------
 
-    def send(self, data: bytes) -> None:
-        (self._sock or self._socket()).sendall(data)
+    def send(self, data: bytes, before_wait: Callable[[], object] = lambda: None) -> None:
+        sock = self._sock or self._socket()
+        if (sent := sock.send(data)) < len(data):
+            before_wait()
+            sock.sendall(memoryview(data)[sent:])
 
     def receive(self, limit: int) -> bytes:
         """The next bytes as soon as there are some; empty when the server closed."""
@@ -181,9 +186,10 @@ class Connection:
         """Whether nothing came since: a readable idle connection was closed by the server, or
         holds what nobody asked for.
         """
-        poll = select.poll()
-        poll.register(self._socket(), select.POLLIN)
-        return not poll.poll(0)
+        if self._readable is None:
+            self._readable = select.poll()
+            self._readable.register(self._socket(), select.POLLIN)
+        return not self._readable.poll(0)
 
     def abort(self) -> None:
         """Make every wait of this connection end now."""

@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.errors import BadResponse, ConfigError
 from zot.provider import catalog
+from zot.provider.assemble import counted
 from zot.provider.client import auth_headers, join_path
 from zot.provider.failure import SHOWN, one_line
 from zot.provider.http import Http
 from zot.provider.providers import PROVIDERS, ProviderInfo
-from zot.provider.types import Model
+from zot.provider.types import Json, Model
 from zot.text import Frozen, prepared
 
 SECONDS = 15.0
@@ -24,20 +25,8 @@ NOT_FOR_TALK = (
 )
 
 
-class LiveRow(Frozen):
-    """One model of any list: each server has some of these fields."""
-
-    id: str = ""
-    name: str = ""
-    display_name: str = ""
-    displayName: str = ""
-    inputTokenLimit: int | None = None
-    outputTokenLimit: int | None = None
-    supportedGenerationMethods: tuple[str, ...] | None = None
-    context_length: int | None = None
-    max_model_len: int | None = None
-    """vLLM's word for the window."""
-    max_input_tokens: int | None = None
+LiveRow = dict[str, Json]
+"""One model of any list: each server has other fields."""
 
 
 class LiveList(Frozen):
@@ -100,28 +89,32 @@ def fetch(http: Http, info: ProviderInfo, key: str) -> tuple[LiveRow, ...]:
 
 def can_talk(row: LiveRow) -> bool:
     id = model_id(row).lower()
-    methods = row.supportedGenerationMethods
-    if methods is not None and "generateContent" not in methods:
+    methods = row.get("supportedGenerationMethods")
+    if isinstance(methods, list) and "generateContent" not in methods:
         return False
     return bool(id) and not any(word in id for word in NOT_FOR_TALK)
 
 
 def model_id(row: LiveRow) -> str:
-    return row.id or row.name.removeprefix("models/")
+    return text_at(row, "id") or text_at(row, "name").removeprefix("models/")
+
+
+def text_at(row: LiveRow, *names: str) -> str:
+    texts = (row.get(name) for name in names)
+    return next((text for text in texts if isinstance(text, str) and text), "")
 
 
 def as_model(info: ProviderInfo, row: LiveRow, known: dict[str, Model]) -> Model:
     id = model_id(row)
-    window = (
-        row.context_length or row.max_model_len or row.inputTokenLimit or row.max_input_tokens or 0
-    )
     if id in known:
         return replace(known[id], source="live")
-    told = row.display_name or row.displayName or (row.name if row.id else "") or id
-    base = Model(id=id, provider=info.name, api=PROVIDERS.get(info.name, info).api, name=told)
+    name = text_at(row, "display_name", "displayName", *(["name"] if row.get("id") else [])) or id
+    base = Model(id=id, provider=info.name, api=PROVIDERS.get(info.name, info).api, name=name)
+    # vLLM's word for the window is the second one.
+    words = ("context_length", "max_model_len", "inputTokenLimit", "max_input_tokens")
     return replace(
         base,
         source="live",
-        context_window=window or base.context_window,
-        max_output=row.outputTokenLimit or base.max_output,
+        context_window=counted(row, *words) or base.context_window,
+        max_output=counted(row, "outputTokenLimit") or base.max_output,
     )

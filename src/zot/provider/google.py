@@ -7,23 +7,15 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
-from zot.provider import transcript, types
+from zot.provider import assemble, transcript, types
 from zot.provider.address import quoted
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, decode
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
 API = "google"
-BUDGETS: dict[types.Level, int] = {
-    "minimum": 1_024,
-    "low": 2_048,
-    "medium": 8_192,
-    "high": 16_384,
-    "xhigh": 24_576,
-    "max": 24_576,
-}
+BUDGETS = dict(zip(types.LEVELS[1:], (1_024, 2_048, 8_192, 16_384, 24_576, 24_576), strict=True))
 # The part of JSON Schema that function declarations take.
 SCHEMA_WORDS = frozenset(
     {
@@ -49,15 +41,9 @@ DEPTH = 32
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class GenerateContent:
-    """The wire of `models/<id>:streamGenerateContent`."""
-
+class GenerateContent(assemble.PlainWire):
     def path(self, request: types.Request) -> str:
-        model = quoted(request.model.id)
-        return f"/v1beta/models/{model}:streamGenerateContent?alt=sse"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
+        return self._path.format(quoted(request.model.id))
 
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {"contents": encode_turns(request, quirks, kept)}
@@ -75,9 +61,6 @@ class GenerateContent:
         if settings:
             body["generationConfig"] = settings
         return body
-
-    def reader(self, provider: str) -> "GoogleReader":
-        return GoogleReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -271,38 +254,27 @@ class GoogleCandidate(Struct):
     finishMessage: str | None = None
 
 
-class GoogleUsage(Struct):
-    promptTokenCount: int | None = None
-    candidatesTokenCount: int | None = None
-    thoughtsTokenCount: int | None = None
-    cachedContentTokenCount: int | None = None
-    toolUsePromptTokenCount: int | None = None
-
-
-class GoogleFeedback(Struct):
-    blockReason: str | None = None
-
-
 class GoogleEvent(Struct):
     candidates: list[GoogleCandidate] | None = None
-    usageMetadata: GoogleUsage | None = None
-    promptFeedback: GoogleFeedback | None = None
-    error: ServerError | None = None
+    usageMetadata: assemble.Counts = None
+    promptFeedback: dict[str, types.Json] | None = None
+    error: assemble.ServerError | None = None
 
 
 _EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
-class GoogleReader:
+class GoogleReader(assemble.StreamReader):
     """Reads one answer. The stream has no end event: the reason to stop is the end."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._stop = ""
         self._explained = ""
         self._blocked = ""
-        self._call: Part | None = None
+        self._call: assemble.Part | None = None
         """The call whose arguments come in pieces."""
         self._args: dict[str, types.Json] = {}
 
@@ -311,14 +283,14 @@ class GoogleReader:
         return bool(self._stop)
 
     def read(self, data: bytes) -> None:
-        event = decode(_EVENT, data, self.out.provider)
+        event = assemble.decode(_EVENT, data, self.out.provider)
         if event.error is not None:
             error, word = event.error, event.error.status or ""
             status = error.code if isinstance(error.code, int) else None
             raise self.out.failed(error.message or word, word, status)
         self._usage(event.usageMetadata)
-        if event.promptFeedback is not None and event.promptFeedback.blockReason:
-            self._blocked = event.promptFeedback.blockReason
+        if event.promptFeedback and (reason := event.promptFeedback.get("blockReason")):
+            self._blocked = str(reason)
         if not event.candidates:
             return
         candidate = event.candidates[0]
@@ -342,7 +314,7 @@ class GoogleReader:
             raise error
         if self._stop not in ENDS:
             raise Refused(f"{name}: the answer was stopped: {self._why()}")
-        stop: StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
+        stop: assemble.StopWord = "length" if self._stop == "MAX_TOKENS" else "end"
         return self.out.finished(stop)
 
     def _why(self) -> str:
@@ -384,14 +356,16 @@ class GoogleReader:
             self.out.close_call(self._call)
             self._call = None
 
-    def _usage(self, seen: GoogleUsage | None) -> None:
+    def _usage(self, seen: assemble.Counts) -> None:
         if seen is None:
             return
-        read = seen.cachedContentTokenCount or 0
-        prompt = (seen.promptTokenCount or 0) + (seen.toolUsePromptTokenCount or 0)
-        thoughts = seen.thoughtsTokenCount
-        output = (seen.candidatesTokenCount or 0) + (thoughts or 0)
-        self.out.count(prompt, output, read, reasoning=thoughts)
+        prompt = assemble.counted(seen, "promptTokenCount") or 0
+        thoughts = assemble.counted(seen, "thoughtsTokenCount")
+        output = (assemble.counted(seen, "candidatesTokenCount") or 0) + (thoughts or 0)
+        prompt += assemble.counted(seen, "toolUsePromptTokenCount") or 0
+        self.out.count(
+            prompt, output, assemble.counted(seen, "cachedContentTokenCount"), reasoning=thoughts
+        )
 
 
 PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")
@@ -424,4 +398,4 @@ def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
         place = place[step]
 
 
-WIRE = GenerateContent()
+WIRE = GenerateContent("/v1beta/models/{}:streamGenerateContent?alt=sse", GoogleReader)

@@ -108,6 +108,7 @@ class HttpAnswer:
         return b""
 
     def _receive(self) -> bytes:
+        self._cancel.before_wait()
         try:
             data = self._connection.receive(PIECE)
         except TimeoutError as error:
@@ -221,7 +222,7 @@ class Http:
         data = b"\r\n".join((head, body or b""))
         line, start = self._start(data, cancel)
         try:
-            with cancel.calling(line.connection.abort):
+            with cancel.calling(line.connection.abort, waits=False):
                 yield HttpAnswer(self, line, start, cancel, None if is_download else MAX_BODY)
                 cancel.check()
         except BaseException:
@@ -278,10 +279,11 @@ class Http:
 
     def _ask(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
         try:
-            with cancel.calling(line.connection.abort):
+            with cancel.calling(line.connection.abort, waits=False):
                 if not line.connection.is_open:
+                    cancel.before_wait()
                     self._connect(line.connection, cancel)
-                start = self._read_head(line, data)
+                start = self._read_head(line, data, cancel)
                 cancel.check()
                 return start
         except BaseException as error:
@@ -306,7 +308,7 @@ class Http:
             failed.retryable = not hasattr(error, "verify_code")
             raise failed from error
 
-    def _read_head(self, line: Line, data: bytes) -> bytes:
+    def _read_head(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
         """Send the request and read on to the end of the answer's head; what came of its body."""
         connection = line.connection
         line.parser = parser = ResponseParser()
@@ -314,11 +316,12 @@ class Http:
         connection.limit_wait(self.idle_seconds)
         broken: OSError | None = None
         try:
-            connection.send(data)
+            connection.send(data, cancel.before_wait)
         except TimeoutError:
             raise
         except OSError as error:
             broken = error  # a server that refuses a large request answers and hangs up
+        cancel.before_wait()  # while the server thinks
         end = time.monotonic() + self.idle_seconds
         while True:
             piece = connection.receive(min(PIECE, parser.wanted))

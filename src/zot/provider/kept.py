@@ -30,10 +30,14 @@ class Kept:
         self._messages: tuple[Message, ...] = ()
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
+        self.size = 0
+        """Roughly the characters of all turns."""
         self._encoded: list[Turn] = []
         self._items: list[list[Json]] = []
         """Of each encoded turn, as `msgspec.Raw`."""
         self._bytes: list[int] = []
+        self._weight = 0
+        """Of all of them."""
         self._parts: dict[str, tuple[object, Raw]] = {}
 
     def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
@@ -52,14 +56,12 @@ class Kept:
         start = same_at_start(self._messages, messages) if model == self._model else 0
         rest = [turn_of(message, model) for message in messages[start:]]
         self._model, self._messages = model, messages
-        self._turns = self._turns[:start] + rest
-        self._sizes = self._sizes[:start] + [turn_size(turn) for turn in rest]
+        self.size -= sum(self._sizes[start:])
+        del self._turns[start:], self._sizes[start:]
+        self._turns += rest
+        self._sizes += map(turn_size, rest)
+        self.size += sum(self._sizes[start:])
         return self._turns
-
-    @property
-    def size(self) -> int:
-        """Roughly the characters of all turns."""
-        return sum(self._sizes)
 
     def encoded(
         self, conversation: Sequence[Turn], settings: object, encode_turn: EncodeTurn
@@ -70,27 +72,30 @@ class Kept:
         encoding depends on; it is kept for the same ones only.
         """
         if settings != self._settings:
-            self._encoded, self._items, self._bytes = [], [], []
-        count = same_at_start(self._encoded, conversation[:-1])
+            self._forget_from(0)
+        count = min(same_at_start(self._encoded, conversation), len(conversation) - 1)
         for old, turn in zip(self._encoded[count:], conversation[count:-1], strict=False):
             if old != turn:
                 break
             count += 1
         self._settings = settings
-        for kept in (self._encoded, self._items, self._bytes):
-            del kept[count:]
-        items = self._items.copy()
-        size = sum(self._bytes)
+        self._forget_from(count)
+        too_much: list[list[Json]] = []
         for turn in conversation[count:-1]:
             raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
-            items.append(raw)
             weight = sum(map(len, map(bytes, raw)))
-            size += weight
-            if size <= MAX_KEPT:
-                self._encoded.append(turn)
-                self._items.append(raw)
-                self._bytes.append(weight)
-        return [*items, encode_turn(conversation[-1])]
+            if too_much or self._weight + weight > MAX_KEPT:
+                too_much.append(raw)
+                continue
+            self._encoded.append(turn)
+            self._items.append(raw)
+            self._bytes.append(weight)
+            self._weight += weight
+        return [*self._items, *too_much, encode_turn(conversation[-1])]
+
+    def _forget_from(self, count: int) -> None:
+        self._weight -= sum(self._bytes[count:])
+        del self._encoded[count:], self._items[count:], self._bytes[count:]
 
 
 def same_at_start(old: Sequence[object], new: Sequence[object]) -> int:

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
-from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
+from zot.provider import assemble, transcript, types
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -18,7 +17,7 @@ from zot.text import encode_json
 
 API = "openai-chat"
 MARK = {"type": "ephemeral"}
-STOPS: dict[str, StopWord] = {"length": "length", "max_tokens": "length", "model_length": "length"}
+LENGTHS = ("length", "max_tokens", "model_length")
 REFUSALS = ("content_filter", "refusal", "sensitive", "safety")
 IMAGES_FOLLOW = "Images of the tool results above:"
 
@@ -26,15 +25,7 @@ IMAGES_FOLLOW = "Images of the tool results above:"
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class Chat:
-    """The wire of `/v1/chat/completions`."""
-
-    def path(self, request: types.Request) -> str:
-        return "/v1/chat/completions"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
-
+class Chat(assemble.PlainWire):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         conversation = kept.turns(request)
         body: dict[str, types.Json] = {
@@ -56,9 +47,6 @@ class Chat:
         body.update(thinking(request, quirks))
         body.update(quirks.extra_body)
         return body
-
-    def reader(self, provider: str) -> "ChatReader":
-        return ChatReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -241,34 +229,25 @@ class ChatDelta(Struct):
     refusal: str | None = None
 
 
-class ChatUsage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: TokenDetails | None = None
-    completion_tokens_details: TokenDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cached_tokens: int | None = None
-
-
 class ChatChoice(Struct):
     delta: ChatDelta | None = None
     message: ChatDelta | None = None
     """A server that does not stream sends the whole answer under this name."""
     finish_reason: str | None = None
-    usage: ChatUsage | None = None
+    usage: assemble.Counts = None
 
 
 class ChatGroq(Struct):
-    usage: ChatUsage | None = None
+    usage: assemble.Counts = None
     """Groq's place for the token counts, and for some models the only one."""
     error: str | None = None
 
 
 class ChatChunk(Struct):
     choices: list[ChatChoice] | None = None
-    usage: ChatUsage | None = None
+    usage: assemble.Counts = None
     x_groq: ChatGroq | None = None
-    error: ServerError | str | None = None
+    error: assemble.ServerError | str | None = None
 
 
 DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
@@ -276,17 +255,18 @@ DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
-class ChatReader:
+class ChatReader(assemble.StreamReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
-        self._calls: dict[int, Part] = {}
+        super().__init__(provider)
+        self._calls: dict[int, assemble.Part] = {}
         self._waiting: dict[int, ChatCall] = {}
         self._stop = ""
         self._last_index = -1
-        self._details: list[tuple[Part, list[list[dict[str, types.Json]]]]] = []
+        self._details: list[tuple[assemble.Part, list[list[dict[str, types.Json]]]]] = []
         """For each thought, its details; for each detail, the pieces it came in."""
         self._refusal: list[str] = []
 
@@ -298,7 +278,7 @@ class ChatReader:
         if len(data) < 16 and data.strip() == b"[DONE]":
             self.done = True
             return
-        chunk = decode(_CHUNK, data, self.out.provider)
+        chunk = assemble.decode(_CHUNK, data, self.out.provider)
         if chunk.error is not None:
             raise self._failed(chunk.error)
         if chunk.choices:
@@ -332,9 +312,9 @@ class ChatReader:
             raise BadResponse(f"{self.out.provider}: a tool call without a name")
         for part, details in self._details:
             part.opaque = {"details": [joined_detail(pieces) for pieces in details]}
-        return self.out.finished(STOPS.get(self._stop, "end"))
+        return self.out.finished("length" if self._stop in LENGTHS else "end")
 
-    def _failed(self, error: ServerError | str) -> ProviderError:
+    def _failed(self, error: assemble.ServerError | str) -> ProviderError:
         if isinstance(error, str):
             return self.out.failed(error)
         status = error.code if isinstance(error.code, int) and error.code >= 400 else None
@@ -411,15 +391,17 @@ class ChatReader:
         self._last_index = max(self._last_index, index)
         return index
 
-    def _usage(self, seen: ChatUsage | None) -> None:
-        if seen is None or (not seen.prompt_tokens and not seen.completion_tokens):
+    def _usage(self, seen: assemble.Counts) -> None:
+        prompt = assemble.counted(seen, "prompt_tokens")
+        output = assemble.counted(seen, "completion_tokens")
+        if not prompt and not output:
             return
-        details = seen.prompt_tokens_details or TokenDetails()
-        read = details.cached_tokens or seen.prompt_cache_hit_tokens or seen.cached_tokens or 0
-        write = details.cache_write_tokens or 0
-        completion = seen.completion_tokens_details
-        reasoning = completion.reasoning_tokens if completion else None
-        self.out.count(seen.prompt_tokens or 0, seen.completion_tokens or 0, read, write, reasoning)
+        details = "prompt_tokens_details"
+        others = "prompt_cache_hit_tokens", "cached_tokens"
+        read = assemble.counted(seen, f"{details}.cached_tokens", *others)
+        write = assemble.counted(seen, f"{details}.cache_write_tokens")
+        reasoning = assemble.counted(seen, "completion_tokens_details.reasoning_tokens")
+        self.out.count(prompt, output, read, write, reasoning)
 
 
 def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
@@ -431,4 +413,4 @@ def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
     return {**whole, key: "".join(str(piece.get(key) or "") for piece in pieces)}
 
 
-WIRE = Chat()
+WIRE = Chat("/v1/chat/completions", ChatReader)

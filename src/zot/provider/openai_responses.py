@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
-from zot.provider import transcript, types
-from zot.provider.assemble import Assembler, Part, ServerError, StopWord, TokenDetails, decode
+from zot.provider import assemble, transcript, types
 from zot.provider.failure import one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -26,15 +25,7 @@ MIN_OUTPUT = 16
 # --- what is sent ----------------------------------------------------------------------------
 
 
-class Responses:
-    """The wire of `/v1/responses`."""
-
-    def path(self, request: types.Request) -> str:
-        return "/v1/responses"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
-
+class Responses(assemble.PlainWire):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {
             "model": request.model.id,
@@ -54,9 +45,6 @@ class Responses:
         if request.model.reasoning:
             body.update(thinking(request, quirks))
         return body
-
-    def reader(self, provider: str) -> "ResponsesReader":
-        return ResponsesReader(provider)
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -176,23 +164,12 @@ class ResponsesItem(Struct):
     encrypted_content: str | None = None
 
 
-class ResponsesUsage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: TokenDetails | None = None
-    output_tokens_details: TokenDetails | None = None
-
-
-class ResponsesIncomplete(Struct):
-    reason: str | None = None
-
-
 class ResponsesResponse(Struct):
     status: str | None = None
     output: list[ResponsesItem] | None = None
-    usage: ResponsesUsage | None = None
-    error: ServerError | None = None
-    incomplete_details: ResponsesIncomplete | None = None
+    usage: assemble.Counts = None
+    error: assemble.ServerError | None = None
+    incomplete_details: dict[str, types.Json] | None = None
 
 
 class ResponsesEvent(Struct):
@@ -201,7 +178,7 @@ class ResponsesEvent(Struct):
     output_index: int = 0
     item: ResponsesItem | None = None
     response: ResponsesResponse | None = None
-    error: ServerError | None = None
+    error: assemble.ServerError | None = None
     code: str | int | None = None
     message: str | None = None
 
@@ -209,29 +186,26 @@ class ResponsesEvent(Struct):
 _EVENT = msgspec.json.Decoder(ResponsesEvent)
 
 
-class ResponsesReader:
+class ResponsesReader(assemble.StreamReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._begun = False
-        self._calls: dict[int, Part] = {}
-        self._thinking: dict[int, Part] = {}
+        self._calls: dict[int, assemble.Part] = {}
+        self._thinking: dict[int, assemble.Part] = {}
         """Thoughts that are being told, by their place: they may end after the text."""
-        self._thoughts: dict[str, Part] = {}
-        self._stop: StopWord = "end"
+        self._thoughts: dict[str, assemble.Part] = {}
+        self._stop: assemble.StopWord = "end"
         self._refusal: list[str] = []
         self._filtered = False
-
-    @property
-    def complete(self) -> bool:
-        return self.done
 
     def read(self, data: bytes) -> None:
         if len(data) < 16 and data.strip() == b"[DONE]":
             return  # some gateways add it
-        event = decode(_EVENT, data, self.out.provider)
+        event = assemble.decode(_EVENT, data, self.out.provider)
         if event.type.endswith(".delta"):
             self._delta(event)
             return
@@ -251,7 +225,9 @@ class ResponsesReader:
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._ended(event)
             case "error":
-                raise self._failed(event.error or ServerError(event.message, code=event.code))
+                raise self._failed(
+                    event.error or assemble.ServerError(event.message, code=event.code)
+                )
             case _:
                 pass  # progress that says nothing new, and kinds of event yet to come
 
@@ -324,8 +300,8 @@ class ResponsesReader:
         response = event.response or ResponsesResponse()
         self._usage(response.usage)
         if event.type == "response.failed" or response.status == "failed":
-            raise self._failed(response.error or ServerError())
-        reason = response.incomplete_details.reason if response.incomplete_details else None
+            raise self._failed(response.error or assemble.ServerError())
+        reason = (response.incomplete_details or {}).get("reason")
         if event.type == "response.incomplete" or response.status == "incomplete":
             self._filtered = reason == "content_filter"
             self._stop = "length"
@@ -340,20 +316,23 @@ class ResponsesReader:
             raise BadResponse(f"{self.out.provider}: {event.type} without the answer it ends")
         self.done = True
 
-    def _failed(self, error: ServerError) -> ProviderError:
+    def _failed(self, error: assemble.ServerError) -> ProviderError:
         code = str(error.code or "")
         return self.out.failed(
             error.message or code or "the response failed", code or error.type or ""
         )
 
-    def _usage(self, seen: ResponsesUsage | None) -> None:
+    def _usage(self, seen: assemble.Counts) -> None:
         if seen is None:
             return
-        details = seen.input_tokens_details or TokenDetails()
-        read, write = details.cached_tokens or 0, details.cache_write_tokens or 0
-        output = seen.output_tokens_details
-        reasoning = output.reasoning_tokens if output else None
-        self.out.count(seen.input_tokens or 0, seen.output_tokens or 0, read, write, reasoning)
+        details = "input_tokens_details"
+        self.out.count(
+            assemble.counted(seen, "input_tokens"),
+            assemble.counted(seen, "output_tokens"),
+            assemble.counted(seen, f"{details}.cached_tokens"),
+            assemble.counted(seen, f"{details}.cache_write_tokens"),
+            assemble.counted(seen, "output_tokens_details.reasoning_tokens"),
+        )
 
 
 def has_answer(item: ResponsesItem) -> bool:
@@ -373,4 +352,4 @@ def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:
     return out
 
 
-WIRE = Responses()
+WIRE = Responses("/v1/responses", ResponsesReader)

@@ -5,7 +5,7 @@ It changes what is sent, never what is stored. Nothing else repairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import is_
 from threading import Lock
 
@@ -85,16 +85,17 @@ class Repair:
         out[asked.place] = self._seen_by_model(asked.settled())
 
     def _seen_by_model(self, message: Message) -> Message:
-        return message if self._images else _with(message, tuple(map(_unseen, message.content)))
+        return message if self._images else with_notes(message, lambda image: NO_IMAGES)
 
     def _whole(self) -> tuple[Message, ...]:
-        out = self._out.copy()
+        out = self._out
         if self._asked is not None:
+            out = out.copy()
             self._settle(out, self._asked)
         if not out or out[0].role != "user":
-            out.insert(0, Message("user", (Text(CONTINUE),), out[0].time if out else 0.0))
+            out = [Message("user", (Text(CONTINUE),), out[0].time if out else 0.0), *out]
         if out[-1].role == "assistant":
-            out.append(Message("user", (Text(CONTINUE),), out[-1].time))
+            out = [*out, Message("user", (Text(CONTINUE),), out[-1].time)]
         return tuple(out)
 
 
@@ -177,9 +178,14 @@ def _with(message: Message, content: tuple[Block, ...]) -> Message:
     return message if content == message.content else replace(message, content=content)
 
 
-def _unseen(block: Block) -> Block:
-    """The block with a note in the place of each image."""
-    if isinstance(block, ToolResult):
-        said = tuple(Text(NO_IMAGES) if isinstance(part, Image) else part for part in block.content)
-        return replace(block, content=said)
-    return Text(NO_IMAGES) if isinstance(block, Image) else block
+def with_notes(message: Message, note: Callable[[Image], str]) -> Message:
+    """The message with a text in the place of each image for which there is one."""
+
+    def noted(block: Block) -> Block:
+        if isinstance(block, ToolResult):
+            content = tuple(map(noted, block.content))
+            return block if content == block.content else replace(block, content=content)
+        text = note(block) if isinstance(block, Image) else ""
+        return Text(text) if text else block
+
+    return _with(message, tuple(map(noted, message.content)))

@@ -40,10 +40,13 @@ class Row(Frozen, tag_field="type", omit_defaults=True):
     """Base of all rows. Fields are only ever added."""
 
 
-class RunAccepted(Row, tag="run_accepted"):
+class RunRow(Row):
+    run: str
+
+
+class RunAccepted(RunRow, tag="run_accepted"):
     """Before the client hears that its prompt was taken."""
 
-    run: str
     session: str
     """A copy of the session has another id, and does not go on with its runs."""
     text: str
@@ -57,10 +60,9 @@ class RunAccepted(Row, tag="run_accepted"):
     """A retry says nothing new; the text of a compact are its instructions."""
 
 
-class RunAttempted(Row, tag="run_attempted"):
+class RunAttempted(RunRow, tag="run_attempted"):
     """Before the work on it begins, or goes on in another process."""
 
-    run: str
     attempt: int
     steps: int = 0
     """Model calls so far, those that were cut off included."""
@@ -70,10 +72,9 @@ class RunAttempted(Row, tag="run_attempted"):
     """What the session had used up when the run began."""
 
 
-class EffectStarted(Row, tag="effect_started"):
+class EffectStarted(RunRow, tag="effect_started"):
     """After guards and approval, before the tool."""
 
-    run: str
     call: str
     tool: str
     args: str
@@ -84,11 +85,10 @@ class EffectStarted(Row, tag="effect_started"):
     """Time the run was worked on so far, by a clock that does not jump."""
 
 
-class EffectPaused(Row, tag="effect_paused"):
+class EffectPaused(RunRow, tag="effect_paused"):
     """Nothing of a call is under way: it waits for a person, and can go on from `state`. Without
     one: before it goes on."""
 
-    run: str
     call: str
     state: Json = None
 
@@ -112,12 +112,9 @@ class QuestionAsked(Row, tag="question_asked"):
     args: str
 
 
-class QuestionAnswered(Row, tag="question_answered"):
+class QuestionAnswered(QuestionAsked, tag="question_answered"):
     """Before the answer counts. It is one to these arguments and no others."""
 
-    request: str
-    call: str
-    args: str
     decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
     tool: str = ""
@@ -133,38 +130,29 @@ class DialogAsked(Row, tag="dialog_asked"):
     """Hash of who asks what."""
 
 
-class DialogAnswered(Row, tag="dialog_answered"):
+class DialogAnswered(DialogAsked, tag="dialog_answered"):
     """Before the answer counts. It is one to this question and no other."""
 
-    request: str
-    asked: str
     value: str | None = None
     confirmed: bool = False
     cancelled: bool = False
 
 
-class RunAborted(Row, tag="run_aborted"):
+class RunAborted(RunRow, tag="run_aborted"):
     """Before the client hears that it is being aborted."""
 
-    run: str
 
-
-class RunLeft(Row, tag="run_left"):
+class RunLeft(RunRow, tag="run_left"):
     """The process ended in an orderly way: no crash."""
 
-    run: str
 
-
-class RunReleased(Row, tag="run_released"):
+class RunReleased(RunRow, tag="run_released"):
     """Somebody said that a run that was held goes on."""
 
-    run: str
 
-
-class RunEnded(Row, tag="run_ended"):
+class RunEnded(RunRow, tag="run_ended"):
     """Before anybody hears of the end."""
 
-    run: str
     stop: Stop
     error: str = ""
     code: str = ""
@@ -303,31 +291,21 @@ class JournalState:
             case MessagesDropped(ids):
                 for id in ids:
                     self.queued.pop(id, None)
-            case QuestionAsked():
-                self.questions += 1
-            case DialogAsked():
-                self.dialogs += 1
-            case DialogAnswered():
+            case DialogAnswered():  # before the question, which is its base
                 self.dialog_answers.setdefault(row.asked, []).append(row)
             case QuestionAnswered():
                 self.answers[row.call, row.args] = row
                 if row.decision == "allow_session":
                     self.allowed.add(row.tool)
+            case QuestionAsked():
+                self.questions += 1
+            case DialogAsked():
+                self.dialogs += 1
             case _:
                 if (run := self.open.get(row.run)) is not None:
                     self._take_of(run, row)
 
-    def _take_of(
-        self,
-        run: OpenRun,
-        row: RunAttempted
-        | EffectStarted
-        | EffectPaused
-        | RunAborted
-        | RunLeft
-        | RunReleased
-        | RunEnded,
-    ) -> None:
+    def _take_of(self, run: OpenRun, row: RunRow) -> None:
         match row:
             case RunAttempted():
                 run.attempts, run.steps, run.seconds = row.attempt, row.steps, row.seconds

@@ -23,9 +23,11 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
+from zot.home import LookAgain
 from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
+from zot.text import SecretFilter, mapped, without_secrets
 
 if TYPE_CHECKING:
     from zot.provider.auth import store
@@ -35,7 +37,6 @@ else:
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
 
-MARK = "[secret removed]"
 MIN_LENGTH = 12
 """Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
 MIN_MIXED = 8
@@ -62,7 +63,7 @@ class Redactor:
         return self._secrets
 
     def text(self, text: str) -> str:
-        return _without(text, self.secrets())
+        return without_secrets(text, self.secrets())
 
     def value(self, value: types.Json) -> types.Json:
         """Texts anywhere inside a JSON value, the names of fields too."""
@@ -83,54 +84,13 @@ class Redactor:
         return self._stored
 
 
-class Pieces:
-    """Takes the secrets out of text that comes in pieces: what may be the beginning of one is held
-    back until the next piece.
-    """
-
-    def __init__(self) -> None:
-        self._secrets: Sequence[str] = ()
-        self._threes: tuple[str, ...] = ()
-        self._ends: tuple[str, ...] = ()
-        self._held = ""
-
-    def use(self, secrets: Sequence[str]) -> None:
-        if secrets is self._secrets:
-            return
-        self._secrets = secrets
-        # Nearly every piece has none of these, and is passed on for a few nanoseconds.
-        self._threes = tuple({secret[:3] for secret in secrets})
-        self._ends = tuple({secret[:length] for secret in secrets for length in (1, 2)})
-
-    def feed(self, text: str) -> str:
-        """What can be shown now; the very same text where nothing is to be done."""
-        if not self._held and not text.endswith(self._ends):
-            for three in self._threes:
-                if three in text:
-                    break
-            else:
-                return text
-        whole = _without(self._held + text, self._secrets)
-        keep = max(_overlap(whole, secret) for secret in self._secrets)
-        if not keep:
-            self._held = ""
-            return text if whole == text else whole
-        self._held = whole[-keep:]
-        return whole[:-keep]
-
-    def rest(self) -> str:
-        """What was held back and turned out to be no secret."""
-        held, self._held = self._held, ""
-        return held
-
-
 class RedactedStream:
     """The same for whoever has a function to call with what can be shown."""
 
     def __init__(self, redactor: Redactor, out: Callable[[str], None]) -> None:
         self._redactor = redactor
         self._out = out
-        self._pieces = Pieces()
+        self._pieces = SecretFilter()
 
     def feed(self, text: str) -> None:
         self._pieces.use(self._redactor.secrets())
@@ -166,7 +126,8 @@ class RedactingProvider:
         self.name, self.close = provider.name, provider.close
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
-        pieces = Pieces()
+        pieces = SecretFilter()
+        secrets, look = self._redactor.secrets, LookAgain()
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -178,10 +139,10 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if isinstance(event, _DELTAS) else None
-                        if told is not None:  # asked again: a token may just have been renewed
-                            pieces.use(self._redactor.secrets())
+                        if look.is_due():  # asked again: a token may just have been renewed
+                            pieces.use(secrets())
                     if told is None:
-                        yield self._redacted(event)
+                        yield _redacted(event, pieces.secrets)
                         continue
                     told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
                     text = told.delta if isinstance(told, types.ToolCallArgs) else told.text
@@ -196,18 +157,18 @@ class RedactingProvider:
             error.args = (self._redactor.text(str(error)),)
             raise
 
-    def _redacted(self, event: types.StreamEvent) -> types.StreamEvent:
-        if not isinstance(event, types.Finished):
-            return event
-        secrets = self._redactor.secrets()
-        content = tuple([_redacted_block(block, secrets) for block in event.content])
-        return event if content == event.content else replace(event, content=content)
+
+def _redacted(event: types.StreamEvent, secrets: Sequence[str]) -> types.StreamEvent:
+    if not isinstance(event, types.Finished):
+        return event
+    content = tuple([_redacted_block(block, secrets) for block in event.content])
+    return event if content == event.content else replace(event, content=content)
 
 
 def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:
     if not isinstance(block, types.Text | types.Reasoning):
         return block
-    text = _without(block.text, secrets)
+    text = without_secrets(block.text, secrets)
     if text == block.text:
         return block
     # What the server signed is not what it gets back: without a signature, it is left out.
@@ -251,8 +212,13 @@ class RedactingTool(WrappedTool):
     def _redacted(self, output: ToolOutput | str) -> ToolOutput | str:
         secrets = self._redactor.secrets()
         if isinstance(output, str):
-            return _without(output, secrets)
-        content = tuple([_part_without(part, secrets) for part in output.content])
+            return without_secrets(output, secrets)
+        content = tuple(
+            types.Text(without_secrets(part.text, secrets))
+            if isinstance(part, types.Text)
+            else part
+            for part in output.content
+        )
         details = None if output.details is None else _value_without(output.details, secrets)
         return replace(output, content=content, details=details)
 
@@ -281,37 +247,5 @@ def _is_secret(text: str) -> bool:
     return mixed and len(text) >= MIN_MIXED
 
 
-def _without(text: str, secrets: Sequence[str]) -> str:
-    for secret in secrets:
-        if secret in text:
-            text = text.replace(secret, MARK)
-    return text
-
-
-def _part_without(
-    part: types.Text | types.Image, secrets: Sequence[str]
-) -> types.Text | types.Image:
-    return types.Text(_without(part.text, secrets)) if isinstance(part, types.Text) else part
-
-
 def _value_without(value: types.Json, secrets: Sequence[str]) -> types.Json:
-    match value:
-        case str():
-            return _without(value, secrets)
-        case dict():
-            return {
-                _value_without(name, secrets): _value_without(item, secrets)
-                for name, item in value.items()
-            }
-        case list() | tuple():
-            return [_value_without(item, secrets) for item in value]
-        case _:
-            return value
-
-
-def _overlap(text: str, secret: str) -> int:
-    """How many letters at the end of a text are the beginning of a secret."""
-    at = text.find(secret[0], max(0, len(text) - len(secret) + 1))
-    while at >= 0 and not secret.startswith(text[at:]):
-        at = text.find(secret[0], at + 1)
-    return len(text) - at if at >= 0 else 0
+    return mapped(value, lambda leaf: without_secrets(leaf, secrets) if type(leaf) is str else leaf)

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from zot.core.changes import FileChange, Files, changes_of, hashed, kept_change
-from zot.core.session import Contents, Custom, Entry, Session
+from zot.core.session import ChangedFile, Contents, Custom, Entry, Session
 from zot.errors import NotFoundError, ToolError
 from zot.provider.types import Message, Text, texts_in
 from zot.text import Frozen
@@ -38,19 +38,6 @@ class Checkpoint(Frozen):
     """How many came before it."""
     files: tuple[str, ...]
     """What tools changed after it and before the next one."""
-
-
-class ChangedFile(Frozen):
-    """A file that differs from what it was."""
-
-    path: str
-    action: Literal["restore", "create", "remove"]
-    """What going back does to it; `create`: it was there, and is gone."""
-    state: Literal["ok", "changed", "lost", "failed"]
-    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
-    diff: str
-    note: str = ""
-    """What is wrong with it."""
 
 
 class Rewound(Frozen):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -58,6 +59,10 @@ class Run:
         self.tag = tag
         """What the client calls this run; handed back with its events."""
         self.cancel = Cancel()
+        self.cancel.before_wait = runtime.client.flush
+        self.worker = 0
+        """The thread that works on it, but not while its tools do: what it tells is followed by
+        more, or by a wait."""
         self.error: ZotError | None = None
         self.stop: Stop = "end"
         self._work = work
@@ -88,6 +93,7 @@ class Run:
             kind = type(event)  # quicker than isinstance, and this is done for every delta
             if kind is events.TurnStart:
                 self.turn_open = True
+                self.worker = get_ident()
             elif kind is events.TurnEnd:
                 self.turn_open = False
             self._runtime.tell(event, self)
@@ -102,6 +108,7 @@ class Run:
             return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> Begun:
+        self.worker = 0
         begun = Begun()
         durable = self._runtime.durable
         if durable is not None:
@@ -165,8 +172,10 @@ class Run:
 
     def work(self) -> bool:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
-        with self._working, self.cancel.calling(lambda: self._runtime.watch(self)):
+        with self._working, self.cancel.calling(lambda: self._runtime.watch(self), waits=False):
+            self.worker = get_ident()
             self._run()
+            self.worker = 0
         return not self._given_up
 
     def wait_or_give_up(self) -> None:

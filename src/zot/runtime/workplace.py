@@ -21,9 +21,10 @@ from zot.runtime.runs import Listener, Runs
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.core.session import ChangedFile
     from zot.runtime import rewind
     from zot.runtime.durable import Durable
-    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+    from zot.runtime.rewind import Checkpoint, Rewound
 else:
     rewind = Later("zot.runtime.rewind")
 

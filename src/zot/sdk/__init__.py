@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zot.core.agent import Limits
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, ReplaceText
 from zot.core.rule import Rule
-from zot.core.session import SessionInfo
+from zot.core.session import ChangedFile, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.core.tool import Tool, ToolContext, ToolOutput
@@ -33,7 +33,7 @@ from zot.errors import (
 )
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
 from zot.runtime.agents import AgentInfo
-from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.rewind import Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, Runtime

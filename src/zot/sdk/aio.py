@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from zot.core.shell import ShellOutput
 from zot.runtime.run import Run, StoredEnd
-from zot.sdk.config import AnyTool, Config, Settings, Tools
+from zot.sdk.config import AnyTool, Config, Settings, config_of
 from zot.sdk.coroutine import LoopTool
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
@@ -190,13 +190,11 @@ class AsyncRuntime:
     """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same."""
 
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
-        if config is not None and settings:
-            raise TypeError("give a Config or keyword arguments, not both")
-        config = config or Config(**settings)
+        config = config_of(config, settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         looped = replace(
             config,
-            tools=self._looped(config.tools),
+            tools=None if config.tools is None else [*map(self._in_loop, config.tools)],
             on_agent_event=self._heard_in_loop(config.on_agent_event),
         )
         self._runtime = Runtime(looped)
@@ -282,12 +280,6 @@ class AsyncRuntime:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _looped(self, tools: Tools | None) -> Tools | None:
-        """The tools, those that are coroutines bound to the loop of the prompt."""
-        if tools is None:
-            return None
-        return [self._in_loop(item) for item in tools]
-
     def _heard_in_loop(
         self, listener: Callable[[AgentEvent], None] | None
     ) -> Callable[[AgentEvent], None] | None:
@@ -304,6 +296,7 @@ class AsyncRuntime:
         return hear
 
     def _in_loop(self, item: AnyTool) -> AnyTool:
+        """A tool; one that is a coroutine is bound to the loop of the prompt."""
         if asyncio.iscoroutinefunction(item):
             item = function_tool(item)
         if isinstance(item, FunctionTool) and item.is_async:
@@ -320,7 +313,9 @@ async def follow_async(
 ) -> AsyncIterator[KeptEvent]:
     """`follow` for a loop: cancelling the task that reads it ends it."""
     while True:
-        page = await asyncio.to_thread(_page, session, after)
+        page = await asyncio.to_thread(
+            lambda start: list(islice(follow(session, start, once=True), PAGE)), after
+        )
         for kept in page:
             after = kept.seq
             yield kept
@@ -328,7 +323,3 @@ async def follow_async(
             if once:
                 return
             await asyncio.sleep(TICK)
-
-
-def _page(session: str | os.PathLike[str], after: int) -> list[KeptEvent]:
-    return list(islice(follow(session, after, once=True), PAGE))

@@ -110,14 +110,16 @@ else:
     )
 
 
-def plan_of(config: Config) -> Plan:
-    """Find out what to run with.
+def config_of(config: Config | None, settings: Settings) -> Config:
+    """What a runtime was given: a Config, or its fields as keyword arguments."""
+    if config is not None and settings:
+        raise TypeError("give a Config or keyword arguments, not both")
+    return config or Config(**settings)
 
-    Raises:
-        ConfigError: an unknown provider, model or feature, a bad directory; says what to do.
-        AuthError: no key.
-        SessionError: the session cannot be used.
-    """
+
+def plan_of(config: Config) -> Plan:
+    """Find out what to run with. Raises ConfigError: an unknown provider, model or feature, a bad
+    directory; says what to do; AuthError: no key; SessionError: the session cannot be used."""
     options = _options(config)
     if not (options.replay or options.record):
         return _plan(config, options)
@@ -196,11 +198,8 @@ def check_level(level: str) -> None:
 
 
 def _options(config: Config) -> Options:
-    """What a type checker would say too, for those who use none.
-
-    Raises:
-        ConfigError: names the setting and its value.
-    """
+    """What a type checker would say too, for those who use none. Raises ConfigError: names the
+    setting and its value."""
     for feature in config.features:
         if feature not in FEATURES:
             raise ConfigError(f"unknown feature {feature!r}: use some of {', '.join(FEATURES)}")

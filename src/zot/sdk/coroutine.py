@@ -19,11 +19,8 @@ Work = Coroutine[Any, Any, Any]
 
 
 def run_alone(work: Work, cancel: Cancel) -> Any:
-    """Run it to its end in this thread; an abort cancels it.
-
-    Raises:
-        Cancelled: the run was aborted.
-    """
+    """Run it to its end in this thread; an abort cancels it. Raises Cancelled: the run was
+    aborted."""
 
     async def main() -> Any:
         task = asyncio.ensure_future(work)
@@ -38,13 +35,9 @@ def run_alone(work: Work, cancel: Cancel) -> Any:
 
 
 def run_in(loop: asyncio.AbstractEventLoop, work: Work, cancel: Cancel) -> Any:
-    """Have the loop run it, and wait here for its end.
-
-    Raises:
-        Cancelled: the run was aborted.
-    """
+    """Have the loop run it, and wait here for its end. Raises Cancelled: the run was aborted."""
     future = asyncio.run_coroutine_threadsafe(work, loop)
-    with cancel.calling(lambda: _ignored(future.cancel())):
+    with cancel.calling(future.cancel):
         try:
             return future.result()
         except CancelledError:
@@ -73,7 +66,3 @@ def _call_soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> N
         loop.call_soon_threadsafe(what)
     except RuntimeError:
         pass  # the loop has ended, and the work with it
-
-
-def _ignored(_: object) -> None:
-    """A callback of Cancel answers nothing."""

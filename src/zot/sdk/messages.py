@@ -11,11 +11,8 @@ from zot.wire import frames
 
 
 def full_message(message: Message | frames.MessageShape) -> Message:
-    """A message for the transcript.
-
-    Raises:
-        CommandError: it has an image without data, or a time that is none.
-    """
+    """A message for the transcript. Raises CommandError: it has an image without data, or a time
+    that is none."""
     if isinstance(message, Message):
         return message
     if not isinstance(message, frames.MessageShape):

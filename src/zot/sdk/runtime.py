@@ -21,7 +21,7 @@ from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
 from zot.runtime.approval import LIMIT_SECONDS, Approval
 from zot.runtime.run import Run, StoredEnd
-from zot.sdk.config import Config, Settings, check_level, hooks_of, own_tools, plan_of
+from zot.sdk.config import Config, Settings, check_level, config_of, hooks_of, own_tools, plan_of
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
@@ -81,9 +81,7 @@ class Runtime:
             ConfigError: something that cannot be used; says what to do.
             AuthError: there is no key for the provider.
         """
-        if config is not None and settings:
-            raise TypeError("give a Config or keyword arguments, not both")
-        config = config or Config(**settings)
+        config = config_of(config, settings)
         plan = plan_of(config)
         options = plan.setup.options
         self._reader = reader = RunEvents(frozenset(config.features), config.on_agent_event)
@@ -201,11 +199,9 @@ class Runtime:
             BusyError: another prompt or compact runs.
             ZotError: there is nothing to compact, the model failed, or it was cancelled.
         """
-        channel = Channel()
-        with self._lock:
-            runtime = self._idle()
-            self._reader.channel = channel
-            self._run = run = runtime.compact(instructions or "", tag=channel)
+        run, channel = self._begin(
+            None, lambda runtime, channel: runtime.compact(instructions or "", tag=channel)
+        )
         summary = ""
         for event in EventStream(run, channel):
             if isinstance(event, frames.CompactDone):
@@ -455,6 +451,16 @@ class Runtime:
             )
         return started, channel
 
+    def _begin(
+        self, notify: Notify, begin: Callable[[inner.Runtime, Channel], Run]
+    ) -> tuple[Run, Channel]:
+        channel = Channel(notify)
+        with self._lock:
+            runtime = self._idle()
+            self._reader.channel = channel
+            self._run = run = begin(runtime, channel)
+        return run, channel
+
     def _known(self, name: str, channel: Channel) -> Run | StoredEnd | None:
         """The run of this name, its events bound for the channel; or its end."""
         runtime = self._open()
@@ -469,12 +475,7 @@ class Runtime:
     def _retry(
         self, notify: Notify, *, limits: Limits | None = None
     ) -> tuple[Run | StoredEnd, Channel]:
-        channel = Channel(notify)
-        with self._lock:
-            runtime = self._idle()
-            self._reader.channel = channel
-            self._run = run = runtime.retry(tag=channel, limits=limits)
-        return run, channel
+        return self._begin(notify, lambda runtime, tag: runtime.retry(tag=tag, limits=limits))
 
     def _resume(self, notify: Notify) -> tuple[Run, Channel]:
         channel = Channel(notify)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from _thread import get_ident
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -324,7 +325,7 @@ class ServedAgent(RuntimeClient):
     def _accepted(self, incoming: Incoming, run: str = "") -> Callable[[int], None]:
         """Answers before the first event of the run can be written."""
         return lambda ahead: self.answer(
-            incoming, zot.Started(True, ahead, run=run), tag=incoming.id
+            incoming, zot.Started(True, ahead, run=run), tag=incoming.id, held=not ahead
         )
 
     # --- the runtime's client ----------------------------------------------------------------
@@ -344,6 +345,9 @@ class ServedAgent(RuntimeClient):
     def wait(self) -> Callable[[Cancel], None]:  # one step less for each event
         return self._writer.wait
 
+    def flush(self) -> None:
+        self._server.writer.flush()
+
     def overfull(self) -> bool:
         return self._server.writer.overfull
 
@@ -353,7 +357,10 @@ class ServedAgent(RuntimeClient):
         if self._kept is not None:
             self._put_kept(event, frame, UNSET if run is None else run.tag)
         elif frame is not None:
-            self._put(encode_line(frame), UNSET if run is None else run.tag)
+            if run is None:
+                self._put(encode_line(frame), UNSET)
+            else:
+                self._put(encode_line(frame), run.tag, held=run.worker == get_ident())
 
     def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._kept is not None
@@ -371,26 +378,30 @@ class ServedAgent(RuntimeClient):
         *,
         tag: Any = UNSET,
         limit: int | None = None,
+        held: bool = False,
     ) -> None:
         line = zot.encode(zot.success(incoming, data))
         if limit is not None and len(line) > limit:
             raise too_large(len(line))
-        self._put(line, tag)
+        self._put(line, tag, held=held)
 
     def fail(self, incoming: Incoming, error: ZotError) -> None:
         codes = "codes" in self._server.features
         self._put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
 
-    def _put(self, line: bytes, tag: Any) -> None:
+    def _put(self, line: bytes, tag: Any, *, held: bool = False) -> None:
+        """`held`: more is told at once, or `flush` is called."""
         if "seq" not in self._server.features:
-            self._writer.put(zot.signed(line, self._signature) if self._signature else line)
+            line = zot.signed(line, self._signature) if self._signature else line
+            self._writer.put(line, held=held)
             return
         with self._wire_lock:  # numbered in the order in which they are written
             self._seq = self._seq + 1 if self._kept is None else self._kept.number()
-            self._write(zot.stamped(line, self._seq, tag))
+            self._write(zot.stamped(line, self._seq, tag), held=held)
 
-    def _write(self, line: bytes) -> None:
-        self._writer.put(zot.signed(line, self._signature) if self._signature else line)
+    def _write(self, line: bytes, *, held: bool = False) -> None:
+        line = zot.signed(line, self._signature) if self._signature else line
+        self._writer.put(line, held=held)
 
     def agent_closed(self) -> None:
         """Its share of the output is for the others."""

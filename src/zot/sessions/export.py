@@ -48,11 +48,8 @@ def format_of(path: str) -> ExportFormat:
 
 
 def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> bytes:
-    """A session in a format; `loaded`: it was read already.
-
-    Raises:
-        SessionError: it cannot be read.
-    """
+    """A session in a format; `loaded`: it was read already. Raises SessionError: it cannot be
+    read."""
     loaded = loaded or load(path)
     match format:
         case "zotsession":
@@ -71,11 +68,7 @@ def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> byt
 
 def export(path: str, target: str, format: ExportFormat, loaded: Loaded | None = None) -> str:
     """Write a session to a file (or into a directory, under a name of its own); its path. `loaded`:
-    it was read already.
-
-    Raises:
-        SessionError: it cannot be read or written.
-    """
+    it was read already. Raises SessionError: it cannot be read or written."""
     loaded = loaded or load(path)
     data = render(path, format, loaded)
     if os.path.isdir(target):
@@ -114,11 +107,8 @@ def as_json(path: str, loaded: Loaded) -> bytes:
 
 
 def import_file(path: str, cwd: str, home: str) -> str:
-    """Take a session file of any known format into the library of a directory; its new path.
-
-    Raises:
-        SessionError: it is no session, or cannot be written.
-    """
+    """Take a session file of any known format into the library of a directory; its new path. Raises
+    SessionError: it is no session, or cannot be written."""
     if os.path.exists(path) and not os.path.getsize(path):
         raise SessionError(f"import: session file is empty ({path!r})")
     loaded = load(path)

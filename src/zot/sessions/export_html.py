@@ -156,7 +156,9 @@ def _block(block: types.Block, results: Mapping[str, types.ToolResult]) -> str:
 
 
 def _call(call: types.ToolCall, result: types.ToolResult | None) -> str:
-    args = call.raw if call.args is None else _pretty(call.args)
+    args = call.raw
+    if call.args is not None:
+        args = msgspec.json.format(msgspec.json.encode(call.args), indent=2).decode()
     hint = _hint(call.args or {})
     failed = " failed" if result is not None and result.is_error else ""
     shown = _result(result) if result else '<p class="failed">No result was recorded.</p>'
@@ -200,10 +202,6 @@ def _image(image: types.Image) -> str:
         return f"<p>[image, {escape(image.mime_type)}, {len(image.data)} bytes]</p>"
     data = binascii.b2a_base64(image.data, newline=False).decode()
     return f'<img alt="image" src="data:{image.mime_type};base64,{data}">'
-
-
-def _pretty(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _hint(args: Mapping[str, object]) -> str:

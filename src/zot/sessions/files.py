@@ -87,11 +87,8 @@ class FileStore:
         sync: Sync | None = None,
         format: str = "zot",
     ) -> FileStore:
-        """A new file. `keep`: it stays, also if nothing is said.
-
-        Raises:
-            SessionError: it exists, or it cannot be created.
-        """
+        """A new file. `keep`: it stays, also if nothing is said. Raises SessionError: it exists, or
+        it cannot be created."""
         store = cls(path, meta, sync=sync or sync_policy(), format=format)
         store._kept = keep
         if not lazy:
@@ -100,11 +97,8 @@ class FileStore:
 
     @classmethod
     def begin_in(cls, path: str, meta: Meta, wait: float = 0.0) -> FileStore | None:
-        """A session in an empty file; None: it is not empty any more.
-
-        Raises:
-            SessionError: another process has it, or it cannot be written.
-        """
+        """A session in an empty file; None: it is not empty any more. Raises SessionError: another
+        process has it, or it cannot be written."""
         fd = _open_taken(path, wait)
         try:
             if os.fstat(fd).st_size:
@@ -307,11 +301,8 @@ class Loaded(Frozen):
 
 
 def load(path: str) -> Loaded:
-    """Read a session file without locking or changing it.
-
-    Raises:
-        SessionError: it cannot be read, or is no session file.
-    """
+    """Read a session file without locking or changing it. Raises SessionError: it cannot be read,
+    or is no session file."""
     fd = open_checked(path, os.O_RDONLY)
     try:
         return _read(fd, path)[0]
@@ -319,9 +310,7 @@ def load(path: str) -> Loaded:
         os.close(fd)
 
 
-def open_to_append(
-    path: str, *, sync: Sync | None = None, wait: float = 0.0
-) -> tuple[FileStore, Loaded]:
+def open_to_append(path: str, *, wait: float = 0.0) -> tuple[FileStore, Loaded]:
     """Lock a session file, cut a torn end off (it is kept beside it), and read it. `wait`: so many
     seconds for another process that has it.
 
@@ -338,7 +327,7 @@ def open_to_append(
                 f"the session {path!r} can be read (zot sessions show, import), but not added to: "
                 f"{why}"
             )
-        policy = sync or sync_policy()
+        policy = sync_policy()
     except BaseException:
         os.close(fd)
         raise
@@ -440,12 +429,8 @@ def _lacks_newline(fd: int) -> bool:
 
 
 def take(fd: int, path: str, wait: float = 0.0) -> None:
-    """Take the file for this process until the descriptor is closed; `wait` is for another one
-    that may be about to end.
-
-    Raises:
-        SessionError: another process has it.
-    """
+    """Take the file for this process until the descriptor is closed; `wait` is for another one that
+    may be about to end. Raises SessionError: another process has it."""
     deadline = time.monotonic() + wait
     while not lock(fd):
         if time.monotonic() < deadline:
@@ -494,11 +479,8 @@ def holder(fd: int) -> int | None:
 
 
 def sync_policy() -> Sync:
-    """`ZOT_FSYNC`: after every event, at the turns' marks (default), or never.
-
-    Raises:
-        SessionError: another word.
-    """
+    """`ZOT_FSYNC`: after every event, at the turns' marks (default), or never. Raises SessionError:
+    another word."""
     match os.environ.get("ZOT_FSYNC", "turn"):
         case "event":
             return "event"

@@ -46,11 +46,7 @@ class SessionReader:
         return ""
 
     def _take(self, line: bytes, number: int) -> None:
-        """Understand one line.
-
-        Raises:
-            BadRow, MsgspecError: it is no row.
-        """
+        """Understand one line. Raises BadRow, MsgspecError: it is no row."""
         raise NotImplementedError
 
     def _add(self, id: str, parent: Json, time: float, body: Body, number: int) -> str:

@@ -65,7 +65,8 @@ def encode_entry(entry: entries.Entry, meta: Meta, kept: Sequence[Message] = ())
             row = SessionRow("message", message=rows.message_row(entry.body))
         case entries.Compaction():
             summary = rows.message_row(entries.summary_message(entry.body, entry.time))
-            summary = msgspec.structs.replace(summary, meta=_compaction_meta(entry.body))
+            about = {"compaction": "true", "tokens_before": str(entry.body.tokens_before)}
+            summary = msgspec.structs.replace(summary, meta=about)
             row = SessionRow(
                 "compaction",
                 messages=_raw([summary, *map(rows.message_row, kept)]),
@@ -113,10 +114,6 @@ def encode_branch(messages: Sequence[Message]) -> bytes:
     )
 
 
-def _compaction_meta(body: entries.Compaction) -> dict[str, str]:
-    return {"compaction": "true", "tokens_before": str(body.tokens_before)}
-
-
 def _raw(items: Sequence[MessageRow]) -> Raw:
     return Raw(encode_json(items))
 
@@ -130,11 +127,8 @@ def _line(row: SessionRow) -> bytes:
 
 
 def decode_row(line: bytes) -> SessionRow | dict[str, Json]:
-    """A row of a known type, or the object of an unknown one.
-
-    Raises:
-        BadRow: not a JSON object with a `type`, a checksum that does not fit, or wrong fields.
-    """
+    """A row of a known type, or the object of an unknown one. Raises BadRow: not a JSON object with
+    a `type`, a checksum that does not fit, or wrong fields."""
     tail = _CRC.match(line, max(0, len(line) - _CRC_LENGTH))
     if tail:
         body = binascii.crc32(memoryview(line)[: tail.start()])
@@ -160,11 +154,8 @@ def _decode_odd(line: bytes, error: Exception) -> SessionRow | dict[str, Json]:
 
 
 def decode_object(line: bytes) -> dict[str, Json]:
-    """A row of any format: a JSON object with a `type`. Half an emoji is replaced.
-
-    Raises:
-        BadRow: it is none.
-    """
+    """A row of any format: a JSON object with a `type`. Half an emoji is replaced. Raises BadRow:
+    it is none."""
     try:
         value = msgspec.json.decode(whole_escapes(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -10,7 +10,6 @@ from itertools import islice
 import zot
 from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
-from zot.sessions.contents import SessionContents
 from zot.sessions.export import export, render
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.open import begin_session, latest_path, open_session, sessions_dir
@@ -55,9 +54,10 @@ class KeptSessions(Frozen):
 
     def fork(self, name: str, at: str | int | None, current: Session) -> Session:
         path, loaded = self._chosen(name, current)
-        copy = self._written(loaded, at, beside=path)
         if path:
-            SessionContents(path).copy_to(copy)
+            copy = library.fork(path, at, loaded, cwd=self.cwd)
+        else:
+            copy = self._written(loaded, at)
         return open_session(copy, self.cwd)
 
     def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
@@ -66,13 +66,9 @@ class KeptSessions(Frozen):
             return Exported(path=export(path, target, format, loaded))
         return Exported(content=render(path, format, loaded).decode())
 
-    def _written(
-        self, loaded: Loaded, at: str | int | None, parent: str = "", *, beside: str = ""
-    ) -> str:
-        usual = sessions_dir(self.cwd, self.home)
-        folder = os.path.dirname(os.path.abspath(beside)) if beside else usual
-        cwd = loaded.meta.cwd or self.cwd
-        return library.fork_into(folder, loaded, at, cwd=cwd, parent=parent)
+    def _written(self, loaded: Loaded, at: str | int | None, parent: str = "") -> str:
+        folder = sessions_dir(self.cwd, self.home)
+        return library.fork_into(folder, loaded, at, cwd=self.cwd, parent=parent)
 
     def _chosen(self, name: str, current: Session) -> tuple[str, Loaded]:
         """Path and content of the session that is meant; an empty path for one in memory."""
@@ -91,10 +87,7 @@ class KeptSessions(Frozen):
 
 def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:
     """The session to go on with: of this path, else the latest one here; None: there is none yet.
-
-    Raises:
-        SessionError: it is in use, is no session file, or cannot be read or written.
-    """
+    Raises SessionError: it is in use, is no session file, or cannot be read or written."""
     path = session or latest_path(cwd, home)
     if not path or not os.path.lexists(path):
         return None

@@ -107,11 +107,8 @@ def describe(path: str, loaded: Loaded) -> SessionInfo:
 
 
 def find(reference: str, cwd: str | None, home: str) -> str:
-    """The path of a session: a path, the beginning or end of an id, or `latest`.
-
-    Raises:
-        SessionError: there is none, or more than one.
-    """
+    """The path of a session: a path, the beginning or end of an id, or `latest`. Raises
+    SessionError: there is none, or more than one."""
     if os.path.isfile(reference):
         return reference
     here = paths(cwd, home)
@@ -131,11 +128,8 @@ def find(reference: str, cwd: str | None, home: str) -> str:
 
 
 def find_id(id: str, home: str) -> str:
-    """The path of the session with this very id, also of one in which nothing was said yet.
-
-    Raises:
-        SessionError: there is none.
-    """
+    """The path of the session with this very id, also of one in which nothing was said yet. Raises
+    SessionError: there is none."""
     # A file in its usual place has the end of the id in its name.
     end = f"-{id[-8:]}.jsonl"
     for directory in directories(home):
@@ -241,11 +235,8 @@ def _modified(path: str) -> float:
 
 
 def rename(path: str, title: str) -> None:
-    """Name a session, also one that another process is writing to.
-
-    Raises:
-        SessionError: it cannot be written.
-    """
+    """Name a session, also one that another process is writing to. Raises SessionError: it cannot
+    be written."""
     if in_use(path) and load(path).format == "zot":
         # One write at the end of the file: it cannot mix with the other process's rows.
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -263,19 +254,20 @@ def rename(path: str, title: str) -> None:
         session.close()
 
 
-def fork(path: str, at: str | int | None = None, *, cwd: str | None = None, home: str = "") -> str:
-    """Copy a session up to an entry (or its first N messages) into a new file; its path. It is
-    beside the old one, or for `cwd` among the sessions of that directory in zot's `home`.
+def fork(
+    path: str, at: str | int | None = None, loaded: Loaded | None = None, *, cwd: str = ""
+) -> str:
+    """Copy a session up to an entry (or its first N messages) into a new file beside it, whose path
+    this is. `loaded`: it was read already; `cwd`: of a session that has no directory of its own.
 
     Raises:
         SessionError: there is no such entry, or the copy cannot be written.
     """
-    loaded = load(path)
-    beside = os.path.dirname(os.path.abspath(path)) if cwd is None else sessions_dir(cwd, home)
-    place = loaded.meta.cwd if cwd is None else cwd
+    loaded = loaded or load(path)
+    folder, file = os.path.split(os.path.abspath(path))
     by_path = format_named(loaded.format).parent_is_path
-    parent = os.path.abspath(path) if by_path else loaded.meta.id
-    copy = fork_into(beside, loaded, at, cwd=place, parent=parent)
+    parent = os.path.join(folder, file) if by_path else loaded.meta.id
+    copy = fork_into(folder, loaded, at, cwd=loaded.meta.cwd or cwd, parent=parent)
     SessionContents(path).copy_to(copy)
     return copy
 
@@ -283,7 +275,7 @@ def fork(path: str, at: str | int | None = None, *, cwd: str | None = None, home
 def fork_into(
     directory: str, loaded: Loaded, at: str | int | None, *, cwd: str, parent: str = ""
 ) -> str:
-    """The same, of a session that was read already."""
+    """The same, without the contents of files, into any directory."""
     session = Session(entries=loaded.entries.values())
     chosen = _up_to(session, at)
     if session.title and session.title != Session(entries=chosen).title:
@@ -313,11 +305,8 @@ def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = 
 
 
 def write_session(path: str, meta: Meta, entries: list[Entry], format: str = "zot") -> None:
-    """Write a whole session into a new file: there is all of it, or no file.
-
-    Raises:
-        SessionError: the file exists, or cannot be written.
-    """
+    """Write a whole session into a new file: there is all of it, or no file. Raises SessionError:
+    the file exists, or cannot be written."""
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         directory = ensure_dir(os.path.dirname(path) or ".")

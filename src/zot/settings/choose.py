@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from zot.errors import ConfigError, NoModelError, ProviderError
-from zot.lines import ready
 from zot.local.models import DEFAULT, pulled_models
 from zot.provider.address import host_and_port, is_loopback
 from zot.provider.discover import live_models
@@ -76,18 +75,11 @@ def choose(
 
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
     """The first server that answers, of all that listen."""
-    wanted = [_moved(candidate, environ) for candidate in candidates]
-    for candidate in _listening(
-        [server for server in wanted if is_loopback(host_and_port(server.base_url)[0])]
-    ):
-        if model := first_model(candidate):
-            port = host_and_port(candidate.base_url)[1]
-            return Choice(
-                PROVIDERS[candidate.provider],
-                model,
-                candidate.base_url,
-                f"{candidate.title} answers on port {port}",
-            )
+    for server in (_moved(candidate, environ) for candidate in candidates):
+        host, port = host_and_port(server.base_url)
+        if is_loopback(host) and _listens(server) and (model := first_model(server)):
+            because = f"{server.title} answers on port {port}"
+            return Choice(PROVIDERS[server.provider], model, server.base_url, because)
     return None
 
 
@@ -110,32 +102,13 @@ def _pulled(home: str) -> Choice | None:
 # --- asking the machine ----------------------------------------------------------------------
 
 
-def _listening(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those with somebody behind their port; all are tried at once."""
-    trying: dict[socket.socket, Candidate] = {}
-    for candidate in candidates:
-        host, port = host_and_port(candidate.base_url)
-        family = socket.AF_INET6 if host == "::1" else socket.AF_INET
-        try:
-            tried = socket.socket(family, socket.SOCK_STREAM)
-        except OSError:
-            continue
-        tried.setblocking(False)
-        tried.connect_ex(("127.0.0.1" if host == "localhost" else host, port))
-        trying[tried] = candidate
-    answered = set()
-    waiting = list(trying)
-    while waiting:
-        usable = ready(writing=[attempt.fileno() for attempt in waiting], timeout=CONNECT_SECONDS)
-        if not usable:
-            break
-        for tried in [attempt for attempt in waiting if attempt.fileno() in usable]:
-            waiting.remove(tried)
-            if tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0:
-                answered.add(trying[tried])
-    for tried in trying:
-        tried.close()
-    return [candidate for candidate in candidates if candidate in answered]
+def _listens(server: Candidate) -> bool:
+    """Whether somebody is behind its port."""
+    try:
+        socket.create_connection(host_and_port(server.base_url), CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def first_model(server: Candidate) -> str:

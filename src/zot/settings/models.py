@@ -27,15 +27,10 @@ COMMAND_SECONDS = 10.0
 """How long a command may take to print a key."""
 
 _APIS: dict[str, Api] = {
-    "anthropic": "anthropic",
-    "anthropic-messages": "anthropic",
-    "openai": "openai-chat",
-    "openai-chat": "openai-chat",
-    "openai-completions": "openai-chat",
+    **dict.fromkeys(("anthropic", "anthropic-messages"), "anthropic"),
+    **dict.fromkeys(("openai", "openai-chat", "openai-completions"), "openai-chat"),
     "openai-responses": "openai-responses",
-    "google": "google",
-    "gemini": "google",
-    "google-generative-ai": "google",
+    **dict.fromkeys(("google", "gemini", "google-generative-ai"), "google"),
 }
 _API_WORDS = "anthropic, openai-chat, openai-responses or google"
 _KEY_HEADER: dict[Api, Auth] = {"anthropic": "x-api-key", "google": "x-goog-api-key"}
@@ -66,11 +61,12 @@ class ModelRow(Frozen, rename="camel"):
     reasoning: bool | None = None
     context_window: int = 0
     max_tokens: int = 0
+    cost: Prices | None = None
+    """As pi writes the prices; the four that follow are the Go program's way."""
     price_input: float = 0.0
     price_output: float = 0.0
     price_cache_read: float = 0.0
     price_cache_write: float = 0.0
-    cost: Prices | None = None
     base_url: str = ""
     input: tuple[str, ...] | None = None
     api: str = ""

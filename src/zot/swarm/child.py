@@ -9,9 +9,8 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from zot.lines import LineSplitter, LineTooLong, encode_line
+from zot.observe.facts import fields_of
 from zot.swarm.task import SwarmError
 
 ANSWER_SECONDS = 60.0
@@ -121,11 +120,8 @@ class AgentChild:
                     answer.set_exception(ChildGone("the agent's process has ended"))
 
     def _take(self, line: bytes) -> None:
-        try:
-            fields = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return
-        if not isinstance(fields, dict):
+        fields = fields_of(line)
+        if not fields:
             return
         answer = self._answers.get(str(fields.get("id"))) if "command" in fields else None
         if answer is not None and not answer.done():

@@ -34,21 +34,11 @@ class Send(OnAgent, frozen=True, tag="send"):
     text: str
 
 
-class SteerAgent(OnAgent, frozen=True, tag="steer"):
-    """A message that is heard after the current tool."""
+class TellAgent(OnAgent, frozen=True, tag="tell"):
+    """A command for the agent that runs, in the words of `zot rpc`, which checks the fields."""
 
-    text: str
-
-
-class AnswerAgent(OnAgent, frozen=True, tag="answer"):
-    """An approval (decision), or what an extension asked (value, confirmed, cancelled)."""
-
-    request_id: str
-    decision: Literal["", "allow", "deny", "allow_session"] = ""
-    reason: str = ""
-    value: str | None = None
-    confirmed: bool = False
-    cancelled: bool = False
+    type: Literal["steer", "approve", "answer"]
+    fields: dict[str, Any]
 
 
 class CancelAgent(OnAgent, frozen=True, tag="cancel"):
@@ -99,8 +89,7 @@ AnySwarmCommand = (
     Submit
     | ListAgents
     | Send
-    | SteerAgent
-    | AnswerAgent
+    | TellAgent
     | CancelAgent
     | RetryAgent
     | DiffAgent

@@ -5,7 +5,7 @@ waits for are told once.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,25 +21,44 @@ if TYPE_CHECKING:
 OVER: frozenset[Stage] = frozenset({"done", "failed", "cancelled", "lost"})
 
 
-class LogReader(Protocol):
-    """Who takes the rows of a log."""
+class LogFollower:
+    """A log that is read as it grows; its kind says what the rows mean."""
 
-    log: Path
+    control = False
+    """Somebody here owns its process, and can do more than look."""
 
-    def take(self, row: LogRow) -> None: ...
+    def __init__(self, id: str, log: Path) -> None:
+        self.id = id
+        self.log = log
+        self._position = 0
+
+    def take(self, row: LogRow) -> None:
+        raise NotImplementedError
+
+    def summary(self) -> AgentSummary:
+        raise NotImplementedError
+
+    def catch_up(self) -> bool:
+        """Take in what is new; whether there was something."""
+        before = self._position
+        try:
+            if self.log.stat().st_size <= before:
+                return False
+        except FileNotFoundError:
+            return False
+        for position, row in read_log(self.log, before):
+            self._position = position
+            self.take(row)
+        return self._position != before
 
 
-Reader = TypeVar("Reader", bound=LogReader)
-
-
-class FollowedAgent:
+class FollowedAgent(LogFollower):
     """An agent of the swarm, and what it said last."""
 
     control = True
 
     def __init__(self, folder: AgentFolder, task: SwarmTask) -> None:
-        self.id = folder.id
-        self.log = folder.log
+        super().__init__(folder.id, folder.log)
         self.agent = SwarmAgent(task)
         self.answer = ""
 
@@ -55,27 +74,6 @@ class FollowedAgent:
         return self.agent.summary()
 
 
-class Tail(Generic[Reader]):
-    """A log that is read as it grows."""
-
-    def __init__(self, watched: Reader) -> None:
-        self.watched = watched
-        self.position = 0
-
-    def catch_up(self) -> bool:
-        """Take in what is new; whether there was something."""
-        before = self.position
-        try:
-            if self.watched.log.stat().st_size <= self.position:
-                return False
-        except FileNotFoundError:
-            return False
-        for position, row in read_log(self.watched.log, self.position):
-            self.position = position
-            self.watched.take(row)
-        return self.position != before
-
-
 class Roster:
     """Every agent of the swarm, or only those that one conversation started."""
 
@@ -83,24 +81,24 @@ class Roster:
         self._swarm = swarm
         self._parent = parent
         self._others: set[str] = set()
-        self.tails: dict[str, Tail[FollowedAgent]] = {}
+        self.agents: dict[str, FollowedAgent] = {}
 
     def refresh(self) -> bool:
         """Read what is new; whether anything is."""
         changed = self.look()
-        for tail in self.tails.values():
-            changed = tail.catch_up() or changed
+        for followed in self.agents.values():
+            changed = followed.catch_up() or changed
         return changed
 
     def look(self) -> bool:
         """Find agents that are new, and forget those that were removed; whether there are such."""
         folders = {folder.id: folder for folder in agent_folders(self._swarm)}
-        gone = self.tails.keys() - folders.keys()
+        gone = self.agents.keys() - folders.keys()
         for id in gone:
-            del self.tails[id]
+            del self.agents[id]
         changed = bool(gone)
         for id, folder in folders.items():
-            if id not in self.tails and id not in self._others:
+            if id not in self.agents and id not in self._others:
                 changed = self._add(folder) or changed
         return changed
 
@@ -114,15 +112,12 @@ class Roster:
         if self._parent and task.parent != self._parent:
             self._others.add(folder.id)
             return False
-        self.tails[folder.id] = Tail(FollowedAgent(folder, task))
+        self.agents[folder.id] = FollowedAgent(folder, task)
         return True
-
-    def agents(self) -> list[FollowedAgent]:
-        return [tail.watched for tail in self.tails.values()]
 
     def is_busy(self) -> bool:
         """Something is left to do for one of them."""
-        return any(agent.agent.is_unfinished for agent in self.agents())
+        return any(agent.agent.is_unfinished for agent in self.agents.values())
 
 
 class AgentAnswer(Struct, frozen=True):
@@ -160,7 +155,7 @@ def answer_of(followed: FollowedAgent) -> AgentAnswer | None:
 def collect(swarm: LocalSwarm, roster: Roster) -> list[AgentAnswer]:
     """Answers that are new, oldest agent first. Say `collected` of each that was passed on."""
     roster.refresh()
-    agents = sorted(roster.agents(), key=lambda followed: followed.agent.task.created)
+    agents = sorted(roster.agents.values(), key=lambda followed: followed.agent.task.created)
     answers = [answer for followed in agents if (answer := answer_of(followed)) is not None]
     swarm.keep_going(roster)
     return answers

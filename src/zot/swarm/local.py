@@ -85,7 +85,7 @@ class LocalSwarm:
         if not self.is_supervised():
             with self._reading:
                 self._roster.refresh()
-                agents = [followed.agent for followed in self._roster.agents()]
+                agents = [followed.agent for followed in self._roster.agents.values()]
                 if not any(agent.is_unfinished for agent in agents):
                     return [agent.summary() for agent in agents]
         return self._ask(commands.ListAgents(), list[AgentSummary])
@@ -187,7 +187,7 @@ class LocalSwarm:
 
     def steer(self, agent: str, text: str) -> None:
         """A message that is heard after the current tool."""
-        self._do(commands.SteerAgent(agent, text))
+        self._do(commands.TellAgent(agent, "steer", {"message": text}))
 
     def approve(
         self,
@@ -197,7 +197,8 @@ class LocalSwarm:
         reason: str = "",
     ) -> None:
         """Let a tool run, or not."""
-        self._do(commands.AnswerAgent(agent, request_id, decision, reason))
+        fields = {"request_id": request_id, "decision": decision, "reason": reason}
+        self._do(commands.TellAgent(agent, "approve", fields))
 
     def answer(
         self,
@@ -209,11 +210,8 @@ class LocalSwarm:
         cancelled: bool = False,
     ) -> None:
         """Answer what an extension asked."""
-        self._do(
-            commands.AnswerAgent(
-                agent, request_id, value=value, confirmed=confirmed, cancelled=cancelled
-            )
-        )
+        fields = {"value": value, "confirmed": confirmed, "cancelled": cancelled}
+        self._do(commands.TellAgent(agent, "answer", {"request_id": request_id, **fields}))
 
     def cancel(self, agent: str) -> None:
         """Stop it; what it did stays."""

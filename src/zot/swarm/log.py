@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from zot.files import ensure_dir, read_bytes, sync_dir, write_atomic
-from zot.lines import write_all
+from zot.lines import LINE_ERRORS, write_all
+from zot.observe.facts import fields_of
 from zot.swarm.task import AnySwarmRow, LogRow, SwarmError, SwarmTask
 
 CHUNK = 256 * 1024
@@ -84,13 +85,8 @@ class LogWriter:
 
     def frame(self, line: bytes) -> LogRow | None:
         """Keep a frame as the agent wrote it; None: it is no object and was not kept."""
-        try:
-            fields = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
-        if not isinstance(fields, dict):
-            return None
-        return self._append(line, fields)
+        fields = fields_of(line)
+        return self._append(line, fields) if fields else None
 
     def row(self, row: AnySwarmRow, *, sync: bool = False) -> LogRow:
         line = msgspec.json.encode(row)
@@ -150,10 +146,10 @@ def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
 
 def _decoded(line: bytes) -> LogRow | None:
     """A row of a log; a frame as a program wrote it is one too, without a time."""
-    try:
-        if line.startswith(b'{"seq":'):
+    if line.startswith(b'{"seq":'):
+        try:
             return _row.decode(line)
-        fields = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    return LogRow(0, 0.0, fields) if isinstance(fields, dict) else None
+        except LINE_ERRORS:
+            return None
+    fields = fields_of(line)
+    return LogRow(0, 0.0, fields) if fields else None

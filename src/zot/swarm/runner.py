@@ -178,7 +178,7 @@ class AgentRunner:
         agent = supervised.agent
         try:
             await asyncio.sleep(_pause(agent.crashes + agent.kills))
-            tree = await self._tree(supervised)
+            tree = await self.tree(supervised)
             await self._drive(supervised, tree)
         except (ZotError, OSError) as error:  # git, the disk, or the agent refused
             self._fail(supervised, str(error))
@@ -198,7 +198,8 @@ class AgentRunner:
             supervised.note(Lost(agent.gives_up), sync=True)
         self.schedule()
 
-    async def _tree(self, supervised: Supervised) -> Worktree:
+    async def tree(self, supervised: Supervised) -> Worktree:
+        """Where it works, here; made when it is first asked for."""
         agent = supervised.agent
         if agent.tree is None:
             task = agent.task

@@ -130,11 +130,8 @@ class SwarmSupervisor:
             case commands.Send():
                 await self._ready(command.agent)
                 return self._send(self._pick(command.agent), command.text)
-            case commands.SteerAgent():
-                child = self._child(command.agent)
-                return await child.request("steer", message=command.text)
-            case commands.AnswerAgent():
-                return await self._answer(command)
+            case commands.TellAgent():
+                return await self._child(command.agent).request(command.type, **command.fields)
             case commands.CancelAgent():
                 return await self._cancel(self._pick(command.agent))
             case commands.RetryAgent():
@@ -222,23 +219,6 @@ class SwarmSupervisor:
         supervised.note(Messaged(run, text), sync=True)
         self._runner.schedule()
         return run
-
-    async def _answer(self, command: commands.AnswerAgent) -> Any:
-        child = self._child(command.agent)
-        if command.decision:
-            return await child.request(
-                "approve",
-                request_id=command.request_id,
-                decision=command.decision,
-                reason=command.reason,
-            )
-        return await child.request(
-            "answer",
-            request_id=command.request_id,
-            value=command.value,
-            confirmed=command.confirmed,
-            cancelled=command.cancelled,
-        )
 
     async def _cancel(self, supervised: Supervised) -> None:
         if not supervised.agent.waiting:

@@ -4,7 +4,7 @@ collects their answers. Off where no setting allows it; all it starts stays with
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -146,14 +146,14 @@ class SwarmTool:
 
     def _wanted(self, args: dict[str, Json]) -> tuple[Roster, list[str]]:
         roster = self._roster()
-        own = list(roster.tails)
+        own = list(roster.agents)
         if not own:
             raise ToolError("no agent was started here yet: action start begins some")
         ids = args.get("ids")
         wanted = [pick(own, str(id)) for id in ids] if isinstance(ids, list) and ids else own
         return roster, wanted
 
-    def _left(self, agents: Sequence[FollowedAgent]) -> float:
+    def _left(self, agents: Iterable[FollowedAgent]) -> float:
         """What new agents may cost: an agent that is not over keeps all it was given."""
         used = 0.0
         for followed in agents:
@@ -166,7 +166,7 @@ class SwarmTool:
 
     def _start(self, tasks: Sequence[WantedTask]) -> str:
         roster = self._roster()
-        agents = roster.agents()
+        agents = roster.agents.values()
         busy = sum(followed.agent.stage not in OVER for followed in agents)
         if busy + len(tasks) > MAX_AGENTS:
             raise ToolError(f"{busy} agents are at work; {MAX_AGENTS} are the most at a time")
@@ -182,7 +182,7 @@ class SwarmTool:
         lines = []
         for task in tasks:
             cost = share if task.max_cost is None else task.max_cost
-            after = [pick(list(roster.tails), id) for id in task.after]
+            after = [pick(list(roster.agents), id) for id in task.after]
             own: dict[str, Any] = {"max_cost": cost, "after": after}
             if task.model:
                 own["model"] = task.model
@@ -192,8 +192,8 @@ class SwarmTool:
 
     def _look(self, wanted: tuple[Roster, list[str]]) -> str:
         roster, ids = wanted
-        summaries = by_need(roster.tails[id].watched.summary() for id in ids)
-        left = self._left(roster.agents())
+        summaries = by_need(roster.agents[id].summary() for id in ids)
+        left = self._left(roster.agents.values())
         lines = [_line(summary) for summary in summaries]
         return "\n".join([*lines, f"${max(0.0, left):.4f} of ${self._budget:g} are left"])
 
@@ -203,7 +203,7 @@ class SwarmTool:
         assert isinstance(seconds, int | float)  # as the schema says
         told, waited = "", 0.0
         while True:
-            standing = [roster.tails[id].watched for id in ids if id in roster.tails]
+            standing = [roster.agents[id] for id in ids if id in roster.agents]
             # One that asks is not waited for: only a person can go on with it.
             ended = all(followed.agent.stage in (*OVER, "needs_you") for followed in standing)
             if ended or waited >= seconds:
@@ -222,7 +222,7 @@ class SwarmTool:
         roster, ids = wanted
         parts = []
         for id in ids:
-            followed = roster.tails[id].watched
+            followed = roster.agents[id]
             text = self._answer(followed)
             summary = followed.summary()
             if summary.diff.files:

@@ -17,7 +17,7 @@ from zot.core.tool import ToolOutput
 from zot.errors import ProviderError, ToolError
 from zot.provider import failure, types
 from zot.provider.types import Block, Image, Model, Request, ToolResult
-from zot.runtime.redact import MARK
+from zot.text import SECRET_GONE, mapped
 from zot.tools.registry import BACKGROUND
 
 CWD = "<cwd>"
@@ -83,13 +83,7 @@ class Packer:
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:
-    if isinstance(value, str):
-        return value.replace(old, new)
-    if isinstance(value, dict):
-        return {key: _replaced(item, old, new) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replaced(item, old, new) for item in value]
-    return value
+    return mapped(value, lambda leaf: leaf.replace(old, new) if isinstance(leaf, str) else leaf)
 
 
 def unpacked_model(line: Line, packer: Packer) -> Model:
@@ -138,8 +132,8 @@ def same(recorded: Any, asked: Any) -> bool:
             # Of a cassette that was made when those counted.
             kept = [name for name in tools if name not in BACKGROUND]
             return same({**recorded, "tools": kept}, asked)
-        case str(), str() if MARK in recorded:
-            return _has_in_order(asked, recorded.split(MARK))
+        case str(), str() if SECRET_GONE in recorded:
+            return _has_in_order(asked, recorded.split(SECRET_GONE))
         case dict(), dict():
             names = recorded.keys()
             return names == asked.keys() and all(

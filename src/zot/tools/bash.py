@@ -16,7 +16,6 @@ from zot.errors import ToolError
 from zot.home import RPC_TOKEN
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
-from zot.tools import paths
 from zot.tools.background import Background
 from zot.tools.output import Capture, Live
 from zot.tools.place import Job, Place
@@ -112,9 +111,8 @@ class Bash:
     def _start(
         self, command: str, timeout: float | None, take: Callable[[bytes], None], cancel: Cancel
     ) -> ProcessResult:
-        argv = [paths.shell(self._place.cwd, self._place.environ), "-c", command]
         env = child_env(self._place.environ, self._secret_names)
-        return self._place.run(self._supervisor, Job(argv, env, take, cancel, timeout))
+        return self._place.run(self._supervisor, Job(command, env, take, cancel, timeout))
 
 
 def _arguments(args: dict[str, Json]) -> tuple[str, float | None]:

@@ -329,11 +329,11 @@ class BeneathEntry:
         self._is_file = entry.is_file(follow_symlinks=False)
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        if self._is_dir or self._is_file or not follow_symlinks:
-            return self._is_dir
-        return stat.S_ISDIR(self._disk.stat(self.path).st_mode)
+        return self._is_dir or (follow_symlinks and stat.S_ISDIR(self._mode_behind()))
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        if self._is_dir or self._is_file or not follow_symlinks:
-            return self._is_file
-        return stat.S_ISREG(self._disk.stat(self.path).st_mode)
+        return self._is_file or (follow_symlinks and stat.S_ISREG(self._mode_behind()))
+
+    def _mode_behind(self) -> int:
+        """Of what a symlink leads to; 0: it is none."""
+        return 0 if self._is_dir or self._is_file else self._disk.stat(self.path).st_mode

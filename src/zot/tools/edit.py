@@ -6,13 +6,10 @@ from zot.core.tool import Reconciled, ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Json, Text
 from zot.tools import endings, files, replace, textdiff
-from zot.tools.place import Place
+from zot.tools.place import PlacedTool
 
 
-class Edit:
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
+class Edit(PlacedTool):
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         path = self._place.resolve(args.get("path"))
         edits = replace.parse(args)
@@ -42,11 +39,8 @@ class Edit:
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Which texts are in the file now; whether that is because of this edit, the model knows
         better."""
-        path = self._place.resolve(args.get("path"))
-        name = self._place.shown(path)
         edits = replace.parse(args)
-        with self._place.target(path, create=False) as target:
-            now = files.load(target)
+        name, now = self._content_now(args)
         if now is None:
             return Reconciled("unknown", f"{name} does not exist.")
         text = now.replace(b"\r\n", b"\n")

@@ -15,7 +15,7 @@ from zot.home import expand_user
 from zot.provider.types import Json
 from zot.tools import paths, wildcard
 from zot.tools.output import clean
-from zot.tools.place import Place
+from zot.tools.place import Place, PlacedTool
 from zot.tools.walk import Tree
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ class _TimeOver(Exception):
     pass
 
 
-class Glob:
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
+class Glob(PlacedTool):
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
         pattern = args.get("pattern")
         if not isinstance(pattern, str) or not pattern:

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import asdict
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
@@ -121,17 +122,9 @@ class Grep:
         return [program, *RG, *options, f"--regexp={wanted.pattern}", "--", where]
 
     def _python(self, wanted: Arguments) -> list[str]:
-        request = {
-            "pattern": wanted.pattern,
-            "literal": wanted.literal,
-            "ignore_case": wanted.ignore_case,
-            "context": wanted.context,
-            "root": str(wanted.root),
-            "cwd": str(self._place.cwd),
-            "jail": self._place.bounds,
-        }
+        where = {"cwd": self._place.cwd, "jail": self._place.bounds}
+        body = msgspec.json.encode({**asdict(wanted), **where}, enc_hook=str).decode()
         package = str(Path(search.__file__).parents[2])
-        body = msgspec.json.encode(request).decode()
         return [sys.executable, "-I", "-S", "-c", LAUNCH, package, body]
 
     def _search(
@@ -171,11 +164,11 @@ class Bytes(Frozen):
 
 
 class Data(Frozen):
-    path: Bytes | None = None
-    lines: Bytes | None = None
-    line_number: int | None = None
+    path: Bytes = Bytes()
+    lines: Bytes = Bytes()
+    line_number: int = 0
     binary_offset: int | None = None
-    reason: str | None = None
+    reason: str = ""
 
 
 class Said(Frozen):
@@ -229,9 +222,9 @@ class GrepMatches:
 
     def _take(self, said: Said) -> None:
         data = said.data
-        if said.type == "skipped" and data.reason:
+        if said.type == "skipped":
             self._left_out[data.reason] += 1
-        elif said.type == "begin" and data.path:
+        elif said.type == "begin":
             self._file, self._last = [], -1
             path = data.path.decoded()
             self._name = shown(self._wanted.folder / path, self._cwd)
@@ -239,8 +232,8 @@ class GrepMatches:
             self._skip = self._globs is not None and not any(
                 wildcard.matches(glob, parts) for glob in self._globs
             )
-        elif said.type in ("match", "context") and data.lines and not self._skip:
-            self._add(data.lines, data.line_number or 0, said.type == "match")
+        elif said.type in ("match", "context") and not self._skip:
+            self._add(data.lines, data.line_number, said.type == "match")
         elif said.type == "end" and not self._skip:
             self._end(binary=data.binary_offset is not None)
 

@@ -120,7 +120,7 @@ class Jail(Place):
                 # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
                 # background process to name, nor let `cmd > >(tee log)` finish.
                 result = supervisor.run(
-                    [*walls.words, "--chdir", self.root, "--", *job.argv],
+                    [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)],
                     *(Path(self.root), env, job.on_output, job.cancel, job.timeout, self._filter),
                 )
             finally:

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from zot.text import SecretFilter
+
 MAX_LINES = 2000
 MAX_BYTES = 51_200
 MAX_FILE = 256 << 20
 """Where the file with the complete output ends: a command can print for ever."""
 KEPT_SECONDS = 7 * 86_400
 """How long such files stay; the next one removes those that are older."""
-SECRET_GONE = b"[secret removed]"
 SHOWN = 256 << 10
 """Bytes of a model's command that are shown live in full; then a piece now and then."""
 PAUSE = 0.1
@@ -106,8 +107,11 @@ class Capture:
     def __init__(self, directory: Path, secrets: Sequence[str] = ()) -> None:
         """`secrets` do not get into the file; the text is its reader's to look through."""
         self._directory = directory
-        self._secrets = [secret.encode("utf-8", "replace") for secret in secrets]
-        self._held = b""
+        self._filter = SecretFilter()
+        # Latin-1 has a character for each byte: what is no UTF-8 comes through as it is.
+        self._filter.use(
+            [secret.encode("utf-8", "replace").decode("latin-1") for secret in secrets]
+        )
         self._head = bytearray()
         self._tail = bytearray()
         self._total = 0
@@ -142,7 +146,7 @@ class Capture:
             if self._fd < 0:
                 self._open()
                 data = self._before(data) + data
-            self._write(self._without_secrets(data))
+            self._write(self._filter.feed(data.decode("latin-1")).encode("latin-1"))
             if self._written >= MAX_FILE:
                 self.trouble = f"only the first {MAX_FILE} bytes"
         except OSError as error:
@@ -154,15 +158,6 @@ class Capture:
             written = os.write(self._fd, data)
             self._written += written
             data = data[written:]
-
-    def _without_secrets(self, data: bytes) -> bytes:
-        """What may be the beginning of a secret is held back until more is known."""
-        data = self._held + data
-        for secret in self._secrets:
-            data = data.replace(secret, SECRET_GONE)
-        keep = max((_overlap(data, secret) for secret in self._secrets), default=0)
-        self._held = data[len(data) - keep :]
-        return data[: len(data) - keep]
 
     def _open(self) -> None:
         _remove_old(self._directory)
@@ -178,7 +173,7 @@ class Capture:
     def close(self) -> None:
         if self._fd >= 0:
             try:
-                self._write(self._held)
+                self._write(self._filter.rest().encode("latin-1"))
             except OSError as error:
                 self.trouble = f"not complete: {error.strerror}"
             os.close(self._fd)
@@ -199,12 +194,6 @@ class Capture:
         gap = "" if first.endswith("\n") else "\n"
         note = f"... [{lines} lines, {left_out} bytes left out{where}]"
         return f"{first}{gap}\n{note}\n\n{last}"
-
-
-def _overlap(data: bytes, secret: bytes) -> int:
-    """How many bytes at the end are the beginning of a secret."""
-    longest = min(len(data), len(secret) - 1)
-    return next((size for size in range(longest, 0, -1) if data.endswith(secret[:size])), 0)
 
 
 def _remove_old(directory: Path) -> None:

@@ -53,7 +53,7 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
     here = Path(os.path.realpath(cwd))
     for folder in search.split(os.pathsep):
         candidate = Path(folder, name)
-        if not candidate.is_absolute() or not _is_program(candidate):
+        if not candidate.is_absolute() or not is_program(candidate):
             continue
         real = Path(os.path.realpath(candidate))
         home = Path(os.path.realpath(folder))
@@ -63,9 +63,9 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
     return None
 
 
-def _is_program(path: Path) -> bool:
+def is_program(path: str | Path) -> bool:
     try:
-        return stat.S_ISREG(path.stat().st_mode) and os.access(path, os.X_OK)
+        return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)  # noqa: PTH116
     except OSError:
         return False  # not there, or in a folder we may not look into
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.errors import ToolError
+from zot.errors import NotStarted, ToolError
 from zot.provider.types import Json
 from zot.text import Frozen, nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
-from zot.tools.files import Target
+from zot.tools.files import Target, load
+from zot.tools.program import program_of
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
     from zot.tools.process import ProcessResult, Supervisor
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # a tool that only looks at files does not load it
 class Job(Frozen):
     """A command that is about to run."""
 
-    argv: list[str]
+    command: str
     env: dict[str, str]
     on_output: Callable[[bytes], None]
     cancel: Cancel
@@ -134,10 +135,35 @@ class Place:
 
     def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
         """Run a command to its end; see Supervisor.run."""
-        return supervisor.run(job.argv, self.cwd, job.env, job.on_output, job.cancel, job.timeout)
+        rest = job.on_output, job.cancel, job.timeout
+        if (program := program_of(job.command, str(self.cwd), job.env)) is not None:
+            try:
+                return supervisor.run(
+                    program.argv, self.cwd, program.env, *rest, program=program.path
+                )
+            except NotStarted:
+                pass  # say, a script that does not name its interpreter: the shell reads it
+        return supervisor.run(self.shell(job.command), self.cwd, job.env, *rest)
+
+    def shell(self, command: str) -> list[str]:
+        """What runs a command that may be anything."""
+        return [paths.shell(self.cwd, self.environ), "-c", command]
 
     def offer(self, path: Path) -> None:
         """Let the model read a file of ours, wherever it is."""
+
+
+class PlacedTool:
+    """A tool that needs nothing but a place."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def _content_now(self, args: dict[str, Json]) -> tuple[str, bytes | None]:
+        """The file that a call names, as it is shown, and what is in it; None: it is not there."""
+        path = self._place.resolve(args.get("path"))
+        with self._place.target(path, create=False) as target:
+            return self._place.shown(path), load(target)
 
 
 def _check_kind(folder: int, name: str, path: Path) -> None:

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from zot import trees
 from zot.cancel import Cancel
-from zot.errors import ToolError
+from zot.errors import NotStarted, ToolError
 from zot.tools import supervisor
 
 READ = 1 << 16
@@ -102,20 +102,23 @@ class Supervisor:
         cancel: Cancel,
         timeout: float | None = None,
         given: bytes = b"",
+        program: str = "",
     ) -> ProcessResult:
-        """Run a program to its end. `on_output` gets stdout and stderr as they come; what is
-        `given` it can read from descriptor trees.GIVEN.
+        """Run a program to its end, argv[0] if it is not named. `on_output` gets stdout and stderr
+        as they come; what is `given` it can read from descriptor trees.GIVEN.
 
         The program is over when its first process exits; what that left behind is stopped. An
         abort is not an exception here: the result says so, and nothing is left running.
 
         Raises:
-            ToolError: the command could not be started.
+            NotStarted: there is no such program.
+            ToolError: no command can be started.
         """
         started = time.monotonic()
         mark = os.urandom(8).hex()
         marked = {**env, MARK: mark}
-        body = marshal.dumps((list(argv), str(cwd), marked, timeout, self._max_processes, given))
+        job = program or argv[0], list(argv), str(cwd), marked, timeout, self._max_processes, given
+        body = marshal.dumps(job)
         for _ in range(ATTEMPTS):
             try:
                 control, output = self._start(body)
@@ -410,7 +413,7 @@ def _result(report: Report | None, seconds: float) -> ProcessResult:
         return ProcessResult(end="supervisor_killed", exit_code=None, seconds=seconds)
     why, status, leftovers, survivors, error = report
     if error:
-        raise ToolError(f"cannot run the command: {error}")
+        raise NotStarted(f"cannot run the command: {error}")
     end = ENDS[why]
     code = os.waitstatus_to_exitcode(status) if end == "exited" else None
     return ProcessResult(

@@ -15,7 +15,7 @@ from zot.errors import ToolError
 from zot.provider.types import Image, Json, Text
 from zot.tools import paths
 from zot.tools.endings import BOM
-from zot.tools.place import Place
+from zot.tools.place import Place, PlacedTool
 
 MAX_LINES = 2000
 MAX_BYTES = 51_200
@@ -27,10 +27,7 @@ COUNT_LIMIT = 64 << 20
 """Beyond this many further bytes the rest of a file is not counted."""
 
 
-class Read:
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
+class Read(PlacedTool):
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         path = self._place.resolve(args.get("path"))
         offset = _positive(args.get("offset"), "offset", 1)

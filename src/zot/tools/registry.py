@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
@@ -19,6 +19,8 @@ else:
     background, hide, jail, place, process = later(
         "zot.tools", "background", "hide", "jail", "place", "process"
     )
+
+T = TypeVar("T")
 
 # --- what the model is told: description, properties, required properties --------------------
 
@@ -105,8 +107,23 @@ BACKGROUND = {
 """Tools that come with the first background command."""
 
 
+class Once(Generic[T]):
+    """What a runtime has one of, made when it is first needed."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self.lock = threading.Lock()
+        self.made: T | None = None
+
+    def get(self) -> T:
+        with self.lock:
+            if self.made is None:
+                self.made = self._make()
+            return self.made
+
+
 class SharedSupervisor:
-    """The one Supervisor of a runtime, made when it is first needed."""
+    """The one Supervisor of a runtime."""
 
     def __init__(
         self,
@@ -118,19 +135,12 @@ class SharedSupervisor:
         to wipe from what the system shows of this process before a command runs, `hidden_values`
         parts of its command line: only for a program that owns the process (see hide.py)."""
         self.secrets = secrets
-        self._hidden_names = hidden_names
-        self._hidden_values = hidden_values
-        self._supervisor: process.Supervisor | None = None
-        self._lock = threading.Lock()
+        self._hidden = hidden_names, hidden_values
+        self._once = Once(self._make)
+        self.get = self._once.get
         self._closed = False
 
-    def get(self) -> process.Supervisor:
-        with self._lock:
-            if self._supervisor is None:
-                self._supervisor = self._made()
-            return self._supervisor
-
-    def _made(self) -> process.Supervisor:
+    def _make(self) -> process.Supervisor:
         self.hide()
         supervisor = process.Supervisor()
         if self._closed:
@@ -139,63 +149,47 @@ class SharedSupervisor:
 
     def hide(self) -> None:
         """Hide what no other program may see, before one is started."""
-        if self._hidden_names or self._hidden_values:
-            hide.hide_process(self._hidden_names, self._hidden_values)
+        if any(self._hidden):
+            hide.hide_process(*self._hidden)
 
     def close(self) -> None:
         """End the helper process and all commands that still run."""
-        with self._lock:
+        with self._once.lock:
             self._closed = True
-            supervisor = self._supervisor
-        if supervisor is not None:
-            supervisor.close()
+        if self._once.made is not None:
+            self._once.made.close()
 
 
 class SharedBackground:
     """The background commands of a runtime; loaded with the first command."""
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
-        self._on_first = on_first
-        self._background: background.Background | None = None
-
-    def get(self) -> background.Background:
-        if self._background is None:
-            self._background = background.Background(self._on_first)
-        return self._background
+        self._once = Once(lambda: background.Background(on_first))
+        self.get = self._once.get
 
     @property
     def used(self) -> bool:
-        return self._background is not None and self._background.used
+        return self._once.made is not None and self._once.made.used
 
     def end_all(self) -> None:
-        if self._background is not None:
-            self._background.end_all()
+        if self._once.made is not None:
+            self._once.made.end_all()
 
 
 class SharedPlace:
-    """The one Place of a runtime's tools, made when it is first needed. A jail keeps them inside
-    the working directory, and away from zot's own one, with its secrets."""
+    """The one Place of a runtime's tools. A jail keeps them inside the working directory, and away
+    from zot's own one, with its secrets."""
 
     def __init__(
         self, cwd: str, environ: Mapping[str, str], *, jail: bool = False, home: str = ""
     ) -> None:
-        self.cwd = cwd
-        self._environ = environ
         self.jail = jail
-        self._home = home
-        self._place: place.Place | None = None
-        self._lock = threading.Lock()
+        self.get = Once(lambda: _place(cwd, environ, home if jail else None)).get
 
-    def get(self) -> place.Place:
-        with self._lock:
-            if self._place is None:
-                self._place = self._made()
-            return self._place
 
-    def _made(self) -> place.Place:
-        if self.jail:
-            return jail.Jail(self.cwd, self._environ, self._home)
-        return place.Place(self.cwd, self._environ)
+def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Place:
+    """`home`: of zot; None: there is no jail that would keep tools from it."""
+    return place.Place(cwd, environ) if home is None else jail.Jail(cwd, environ, home)
 
 
 class Builtin:

@@ -419,7 +419,7 @@ def _both(convert: Callable[[str], str], shift: Way, indent: str) -> str | None:
 
 def unescaped(old: str, new: str) -> Iterator[tuple[str, str]]:
     """Both texts as they were before something escaped them once too often."""
-    for undo in (_all_escapes, _newlines, _double_quotes, _single_quotes):
+    for undo in (_all_escapes, _newlines, partial(_quotes, '"'), partial(_quotes, "'")):
         before, after = undo(old), undo(new)
         if before is not None and after is not None and before != old:
             yield before, after
@@ -443,13 +443,5 @@ def _newlines(text: str) -> str | None:
     return None if odd else "\n".join(lines)
 
 
-def _quotes(text: str, quote: str) -> str | None:
+def _quotes(quote: str, text: str) -> str | None:
     return None if re.search(rf"(?<!\\){quote}", text) else text.replace(f"\\{quote}", quote)
-
-
-def _double_quotes(text: str) -> str | None:
-    return _quotes(text, '"')
-
-
-def _single_quotes(text: str) -> str | None:
-    return _quotes(text, "'")

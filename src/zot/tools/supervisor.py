@@ -69,6 +69,7 @@ class CommandKeeper:
     def run(
         self,
         output: int,
+        program: str,
         argv: list[str],
         cwd: str,
         env: dict[str, str],
@@ -86,9 +87,9 @@ class CommandKeeper:
             os.chdir(cwd)
             if given:
                 trees.give(given)
-            self.shell = trees.spawn(argv, env)
+            self.shell = trees.spawn(program, argv, env)
         except OSError as error:
-            said = f"{error.filename or argv[0]!r}: {error.strerror}"
+            said = f"{error.filename or program!r}: {error.strerror}"
             report(self.control, NOT_STARTED, 0, [], [], said)
             return False
         if given:

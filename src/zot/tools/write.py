@@ -7,13 +7,10 @@ from zot.errors import ToolError
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
 from zot.tools import endings, files, textdiff
-from zot.tools.place import Place
+from zot.tools.place import PlacedTool
 
 
-class Write:
-    def __init__(self, place: Place) -> None:
-        self._place = place
-
+class Write(PlacedTool):
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         path = self._place.resolve(args.get("path"))
         content = args.get("content")
@@ -36,10 +33,7 @@ class Write:
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """A write happens in one step: what is in the file says whether it did."""
-        path = self._place.resolve(args.get("path"))
-        name = self._place.shown(path)
-        with self._place.target(path, create=False) as target:
-            now = files.load(target)
+        name, now = self._content_now(args)
         if now is None:
             return Reconciled("unknown", f"{name} does not exist: it was not written.")
         wanted = whole_characters(str(args.get("content"))).encode()

@@ -10,7 +10,18 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from zot.tui.cells import EMPTY, Line, cells, clean, clip, plain, visible, wrap
+from zot.tui.cells import (
+    EMPTY,
+    INDENT,
+    Line,
+    cells,
+    clean,
+    clip,
+    indented,
+    plain,
+    visible,
+    wrap,
+)
 from zot.tui.links import file_word, linked
 from zot.tui.partial import PartialFields
 
@@ -82,7 +93,7 @@ class UserBlock(WholeBlock):
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         return wrap(
-            [("user", clean(self.text))], width, first=(("prompt turn", "❯ "),), rest=(("", "  "),)
+            [("user", clean(self.text))], width, first=(("prompt turn", "❯ "),), rest=INDENT
         )
 
 
@@ -159,17 +170,14 @@ class ThinkingBlock(WholeBlock):
 
     def live(self, width: int, height: int) -> list[Line]:
         tail = clean(self.text[-width * 4 :]).replace("\n", " ")
-        rows = wrap([("thinking", tail)], max(1, width - 2), first=_INDENT, rest=_INDENT)
+        rows = indented([("thinking", tail)], max(1, width - 2))
         return [(("thinking", "thinking"),), *rows[-2:]][:height]
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         if folded:
             took = f" for {self._seconds:.0f} s" if self._seconds >= 1 else ""
             return [clip((("thinking", f"thought{took}"),), width)]
-        return wrap([("thinking", clean(self.text))], width, first=_INDENT, rest=_INDENT)
-
-
-_INDENT: Line = (("", "  "),)
+        return indented([("thinking", clean(self.text))], width)
 
 
 class ToolBlock(WholeBlock):
@@ -227,10 +235,12 @@ class ToolBlock(WholeBlock):
         return [*head, *body][:height]
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        body = self._diff_rows(width) if self.diff else self._body(width)
-        if folded:
-            body = fold(body, HEAD, TAIL) if not self.diff else fold(body, 40, 10)
-        return [*self._head(width, self._end()), *body]
+        if self.diff:
+            body = diff_lines(self.diff, self.diff_line, width, self._path())
+            ends = (40, 10)
+        else:
+            body, ends = self._body(width), (HEAD, TAIL)
+        return [*self._head(width, self._end()), *(fold(body, *ends) if folded else body)]
 
     @property
     def source(self) -> str:
@@ -242,7 +252,7 @@ class ToolBlock(WholeBlock):
         title, path = clean(self._title()), self._path()
         first = (("", ""), (state, f"{mark} "), ("tool", self.name), ("", " "))
         shown = [(file_word(path), title)] if path and title == path else linked("", title)
-        rows = wrap([*shown, ("dim", end)], width, first=first, rest=_INDENT)
+        rows = wrap([*shown, ("dim", end)], width, first=first, rest=INDENT)
         return rows if len(rows) <= 6 else [*rows[:5], (("dim", "  ..."),)]
 
     def _end(self) -> str:
@@ -289,11 +299,8 @@ class ToolBlock(WholeBlock):
         style = "error" if self.failed and self.name != "bash" else "dim"
         rows: list[Line] = []
         for line in clean(text.rstrip("\n")).split("\n"):
-            rows += wrap(linked(style, line), width, first=_INDENT, rest=_INDENT)
+            rows += indented(linked(style, line), width)
         return rows
-
-    def _diff_rows(self, width: int) -> list[Line]:
-        return diff_lines(self.diff, self.diff_line, width, self._path())
 
 
 _FRAME = re.compile(r"\A\$ .*?\n\n|\n\[exit -?\d+\][^\n]*\Z", re.DOTALL)

@@ -16,6 +16,12 @@ Line = tuple[Span, ...]
 TAB = 4
 _MARKS = dict.fromkeys(map(ord, "❯✓✗▸"))
 EMPTY: Line = ()
+INDENT: Line = (("", "  "),)
+
+
+def window(at: int, room: int, count: int) -> int:
+    """Which of so many rows is the first to be seen, where the one at `at` is to be among them."""
+    return max(0, min(at - room // 2, count - room))
 
 
 def clean(text: str) -> str:
@@ -190,6 +196,11 @@ def wrap(
 ) -> list[Line]:
     """Break at blanks so that no line is wider; `first` and `rest` stand before the lines."""
     return _Wrapper(max(1, width), first, rest).lines(spans)
+
+
+def indented(spans: Iterable[Span], width: int) -> list[Line]:
+    """The same with two blanks before each line."""
+    return wrap(spans, width, first=INDENT, rest=INDENT)
 
 
 class _Wrapper:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from zot.tui.cells import Line, Span, clean, joined, wrap
+from zot.tui.cells import Span, clean, joined
 
 if TYPE_CHECKING:
     from pygments.lexer import Lexer
@@ -154,8 +154,3 @@ def _style(kind: str) -> str:
             return _STYLES[name]
         name = name.rpartition(".")[0]
     return ""
-
-
-def code_lines(spans: list[Span], width: int, indent: Line) -> list[Line]:
-    """One line of code as rows of the screen."""
-    return wrap(spans, width, first=indent, rest=indent)

@@ -8,8 +8,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 
-from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, padded, plain, wrap
-from zot.tui.code import Highlighter, code_lines
+from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, indented, padded, plain, wrap
+from zot.tui.code import Highlighter
 from zot.tui.links import linked
 
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -297,7 +297,7 @@ def _code(token: Token, width: int) -> list[Line]:
     highlighter = Highlighter(clean(token.info.split()[0]) if token.info.split() else "")
     lines: list[Line] = []
     for text in token.content.rstrip("\n").split("\n"):
-        lines += code_lines(highlighter.line(text), width, (("", "  "),))
+        lines += indented(highlighter.line(text), width)
     return lines
 
 

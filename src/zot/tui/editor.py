@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from zot.later import Later
 from zot.text import compiled
-from zot.tui.cells import Line, cells, clusters, split_at, visible
+from zot.tui.cells import Line, cells, clusters, split_at, visible, window
 from zot.tui.keymap import EDITOR_ACTIONS
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Editor:
 
     def set(self, text: str, cursor: int | None = None) -> None:
         """Put another text in the place of this one; undo brings this one back."""
-        self._remember("set")
+        self._remember()
         self.text = text
         self.cursor = len(text) if cursor is None else cursor
         self._place = None
@@ -127,7 +127,7 @@ class Editor:
         """Put text at the cursor, as typed."""
         text = visible(text)
         if self._last != "insert" or text.isspace():
-            self._remember("insert")
+            self._remember()
         self._last = "insert"
         self._column = None
         self._replace(self.cursor, self.cursor, text)
@@ -140,20 +140,16 @@ class Editor:
             size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
             self.chip(f"[paste {len(self.chips) + 1}: {size}]", text)
             return
-        self._remember("paste")
-        self._last = "paste"
-        self._replace(self.cursor, self.cursor, text)
+        self.replace(self.cursor, self.cursor, text)
 
     def chip(self, label: str, content: str) -> None:
         """Put a word at the cursor that stands for the content, and is one letter to the keys."""
         self.chips[label] = content
-        self._remember("paste")
-        self._last = "paste"
-        self._replace(self.cursor, self.cursor, label)
+        self.replace(self.cursor, self.cursor, label)
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Put text in the place of a part, as completion does."""
-        self._remember("replace")
+        """Put text in the place of a part; one step of undoing."""
+        self._remember()
         self._last = "replace"
         self._replace(start, end, text)
 
@@ -171,9 +167,9 @@ class Editor:
         if action in self._moves:
             self.cursor = self._moves[action]()
         elif action in self._deletions:
-            self._delete(action, self._deletions[action](), again=last == action)
+            self._delete(self._deletions[action](), again=last == action)
         elif action in self._kill_to:
-            self._kill(action, self._kill_to[action](), again=last in self._kill_to)
+            self._kill(self._kill_to[action](), again=last in self._kill_to)
         elif action in self._others:
             self._others[action]()
         elif action == "yank-pop" and last in ("yank", "yank-pop"):
@@ -186,9 +182,7 @@ class Editor:
         self._width = max(2, width)
         rows = _rows(self.text, self._width)
         row, column = self._place_of(rows, self.cursor)
-        first = max(0, min(row - height + 1, len(rows) - height)) if len(rows) > height else 0
-        if len(rows) > height:
-            first = max(0, min(row - height // 2, len(rows) - height))
+        first = window(row, height, len(rows))
         shown = [self._painted(start, end) for start, end in rows[first : first + height]]
         return Layout(shown, row - first, column)
 
@@ -266,7 +260,7 @@ class Editor:
         self.text = self.text[:start] + text + self.text[end:]
         self.cursor = start + len(text)
 
-    def _remember(self, action: str) -> None:
+    def _remember(self) -> None:
         self._undo.append(EditorState(self.text, self.cursor))
         del self._undo[:-MAX_UNDO]
         self._redo.clear()
@@ -279,16 +273,16 @@ class Editor:
                 self.text, self.cursor = snapshot.text, snapshot.cursor
                 return
 
-    def _delete(self, action: str, to: int, *, again: bool) -> None:
+    def _delete(self, to: int, *, again: bool) -> None:
         if not again:
-            self._remember(action)
+            self._remember()
         self._replace(min(to, self.cursor), max(to, self.cursor), "")
 
-    def _kill(self, action: str, to: int, *, again: bool) -> None:
+    def _kill(self, to: int, *, again: bool) -> None:
         start, end = min(to, self.cursor), max(to, self.cursor)
         if start == end:
             return
-        self._remember(action)
+        self._remember()
         killed = self.text[start:end]
         if again and self._kills:
             before = self._kills.pop()
@@ -299,7 +293,7 @@ class Editor:
 
     def _yank(self) -> None:
         if self._kills:
-            self._remember("yank")
+            self._remember()
             start = self.cursor
             self._replace(start, start, self._kills[-1])
             self._yanked = (start, self.cursor)
@@ -315,14 +309,14 @@ class Editor:
     def _transpose(self) -> None:
         at = min(self.cursor, self._line_end() - 1) if self.cursor else 0
         if at - 1 >= self._line_start():
-            self._remember("transpose")
+            self._remember()
             self._replace(at - 1, at + 1, self.text[at] + self.text[at - 1])
 
     def _open_paste(self) -> None:
         for label, pasted in self.chips.items():
             at = self.text.find(label)
             if at >= 0 and at <= self.cursor <= at + len(label):
-                self._remember("open-paste")
+                self._remember()
                 self._replace(at, at + len(label), pasted)
                 return
 
@@ -335,7 +329,7 @@ class Editor:
             return
         if self._place is None:
             self._draft = self.text
-            self._remember("history")
+            self._remember()
         self._place = wanted if wanted < len(self.history) else None
         self.text = self._draft if self._place is None else self.history[self._place]
         self.cursor = len(self.text)

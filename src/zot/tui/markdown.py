@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from zot.tui.cells import EMPTY, Line, clean, wrap
-from zot.tui.code import Highlighter, code_lines
+from zot.tui.cells import EMPTY, Line, clean, indented, wrap
+from zot.tui.code import Highlighter
 from zot.tui.links import linked
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 _PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
 """The beginning of a paragraph that has no marks."""
-INDENT: Line = (("", "  "),)
 _NEXT_BLOCK = re.compile(r"\n[ \t]*\n[^\s>]")
 LARGE = 1_000
 """Characters of an open block; a longer one is parsed again when it has grown by an eighth, or the
@@ -200,4 +199,4 @@ class _OpenFence:
         return len(bare) >= len(self._mark) and set(bare) == {self._mark[0]}
 
     def lines(self, code: str, width: int, *, last: bool = True) -> list[Line]:
-        return code_lines(self._highlighter.line(code, last=last), width, INDENT)
+        return indented(self._highlighter.line(code, last=last), width)

@@ -6,12 +6,12 @@ is typed; QuestionBox offers a few answers, each with its key, and may take a te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from zot.tui.cells import EMPTY, Line, clean, clip, line_cells, plain, wrap
+from zot.tui.cells import EMPTY, Line, cells, clean, clip, plain, window, wrap
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
@@ -71,7 +71,7 @@ class Menu:
         pick: Callable[[object], None],
         *,
         leave: Callable[[], None] = lambda: None,
-        keys: dict[str, Callable[[object], None]] | None = None,
+        keys: Mapping[str, Callable[[object], None]] | None = None,
         hint: str = "enter picks, esc leaves",
         chosen: int = 0,
     ) -> None:
@@ -96,21 +96,21 @@ class Menu:
     def draw(self, width: int, height: int) -> Drawn:
         choices = self.matching
         room = max(1, height - 2)
-        first = max(0, min(self._chosen - room // 2, len(choices) - room))
-        widest = max((line_cells((("", clean(c.label)),)) for c in choices), default=0)
+        first = window(self._chosen, room, len(choices))
+        widest = max((cells(clean(c.label)) for c in choices), default=0)
         lines = [
             self._line(choice, first + index == self._chosen, min(widest, width // 2), width)
             for index, choice in enumerate(choices[first : first + room])
         ]
         if not choices:
             lines = [(("dim", "  nothing matches"),)]
-        typed = self._filter.layout(max(2, width - line_cells((("", self.title),)) - 3), 1)
+        typed = self._filter.layout(max(2, width - cells(self.title) - 3), 1)
         head: Line = (("heading", self.title), ("", "  "), *typed.rows[0])
         count = (
             f"{len(choices)} of {len(self._choices)}" if self._filter.text else str(len(choices))
         )
         foot: Line = (("dim", f"  {count}; {self._hint}"),)
-        column = line_cells((("", self.title),)) + 2 + typed.column
+        column = cells(self.title) + 2 + typed.column
         return Drawn([clip(head, width), *lines, clip(foot, width)], (0, min(column, width - 1)))
 
     def spoken(self) -> list[str]:
@@ -137,7 +137,7 @@ class Menu:
 
     def _line(self, choice: MenuItem, is_chosen: bool, label_width: int, width: int) -> Line:
         label = clean(choice.label.replace("\n", " "))
-        blanks = " " * max(0, label_width - line_cells((("", label),)))
+        blanks = " " * max(0, label_width - cells(label))
         detail = clean(choice.detail.replace("\n", " "))
         line: Line = (
             ("prompt", "❯ ") if is_chosen else ("", "  "),

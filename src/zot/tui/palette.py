@@ -54,9 +54,7 @@ LIGHT = {
 }
 
 
-def theme_of(
-    styles: Mapping[str, object], *, colours: int, colour: bool = True, links: bool = True
-) -> Theme:
+def theme_of(styles: Mapping[str, object], *, colours: int, colour: bool = True) -> Theme:
     """A theme with these styles over the built-in ones. `colours`: what the terminal can show.
 
     Raises:
@@ -71,7 +69,7 @@ def theme_of(
         if not isinstance(words, str):
             raise ConfigError(f"the style {name!r} must be a text, not {words!r}")
         known[name] = _parameters(name, words, colours)
-    return Theme(known, colour=colour, links=links)
+    return Theme(known, colour=colour)
 
 
 def _parameters(name: str, words: str, colours: int) -> str:

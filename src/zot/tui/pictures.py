@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from zot.tui.cells import Line
+from zot.tui.terminal import through_tmux
 
 ImageProtocol = Literal["kitty", "iterm"]
 MAX_BYTES = 1_000_000
@@ -93,7 +94,7 @@ def drawn(word: str) -> str:
             f"preserveAspectRatio=1;doNotMoveCursor=1:{text}\x07"
         )
     if tmux:
-        sequence = "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+        sequence = through_tmux(sequence)
     up = f"\x1b[{int(rows) - 1}A" if rows != "1" else ""
     return f"\x1b7{up}{sequence}\x1b8"
 

@@ -145,6 +145,11 @@ class Terminal:
         self._pending.clear()
 
 
+def through_tmux(sequence: str) -> str:
+    """For the terminal behind tmux."""
+    return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+
+
 def _raw(attributes: Attributes) -> Attributes:
     """No echo, no lines, no signals by keys; output goes out as it is written."""
     raw = list(attributes)

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from zot.core import events
 from zot.core.rule import Rule
+from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.lines import encode_line
@@ -398,14 +399,7 @@ class CheckpointList(Frozen):
     checkpoints: tuple[CheckpointShape, ...]
 
 
-class ChangedFileShape(Frozen, omit_defaults=True):
-    path: str
-    action: Literal["restore", "create", "remove"]
-    """What going back does to it."""
-    state: Literal["ok", "changed", "lost", "failed"]
-    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
-    diff: str
-    note: str = ""
+class ChangedFileShape(ChangedFile, omit_defaults=True): ...
 
 
 class Rewound(Frozen):

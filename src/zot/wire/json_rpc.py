@@ -63,11 +63,8 @@ class JsonRpcServer(LineServer):
         self.put(jsonrpc.fault_line(id, fault))
 
     def in_thread(self, name: str, work: Callable[[], None]) -> None:
-        """Work beside the reader; the end of the process waits for it.
-
-        Raises:
-            RuntimeError: the system allows no more threads.
-        """
+        """Work beside the reader; the end of the process waits for it. Raises RuntimeError: the
+        system allows no more threads."""
 
         def run() -> None:
             work()

@@ -33,11 +33,8 @@ class Response(Frame, tag="response"):
     """Feature `codes`."""
 
     def data_as(self, type: type[T]) -> T:
-        """The data as one of the types of zot.wire.frames.
-
-        Raises:
-            FrameError: it has another shape.
-        """
+        """The data as one of the types of zot.wire.frames. Raises FrameError: it has another
+        shape."""
         try:
             return msgspec.convert(self.data, type)
         except msgspec.ValidationError as error:
@@ -68,11 +65,8 @@ KNOWN = frozenset(member.__struct_config__.tag for member in (*EventFrame.__args
 
 
 def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
-    """One frame, as a line or as an object, as the type that `to_wire` came from.
-
-    Raises:
-        FrameError: it is not a JSON object with a "type".
-    """
+    """One frame, as a line or as an object, as the type that `to_wire` came from. Raises
+    FrameError: it is not a JSON object with a "type"."""
     if isinstance(frame, dict):
         return _converted(frame)
     line = whole_characters(frame).encode() if isinstance(frame, str) else frame

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
-from zot.lines import LineSplitter, LineTooLong, LineWriter, ready
+from zot.lines import LineSplitter, LineTooLong, LineWriter, poke, ready
 from zot.runtime.client import RuntimeClient
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
@@ -45,7 +45,7 @@ class LineServer(RuntimeClient):
         self._stdout = claim_stdout()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
-        self.writer = LineWriter(self._stdout, self._client_gone, lambda: self._wake(b"\0"))
+        self.writer = LineWriter(self._stdout, self._client_gone, self._wake)
         self.built: Runtime | None = None
         self._gone = False
         self._drained = threading.Event()
@@ -53,11 +53,7 @@ class LineServer(RuntimeClient):
     # --- for the subclass --------------------------------------------------------------------
 
     def take_line(self, line: bytes | LineTooLong) -> None:
-        """Answer one line. Must not wait for a turn.
-
-        Raises:
-            Refused: the process ends with code 1.
-        """
+        """Answer one line; must not wait for a turn. Raises ClientRefused: the process ends."""
         raise NotImplementedError
 
     def is_whole(self, line: bytes) -> bool:
@@ -99,11 +95,8 @@ class LineServer(RuntimeClient):
     # --- life --------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Serve until the end; the exit code.
-
-        Raises:
-            ZotError: stdout cannot be written to. A client that is gone is none.
-        """
+        """Serve until the end; the exit code. Raises ZotError: stdout cannot be written to. A
+        client that is gone is none."""
         signal.set_wakeup_fd(self._wake_write)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
@@ -186,7 +179,7 @@ class LineServer(RuntimeClient):
         for runtime in self.runtimes():
             runtime.close(drain=True)
         self._drained.set()  # before the byte: whoever is woken by it must find it set
-        self._wake(b"\0")
+        self._wake()
 
     def _signalled(self) -> int:
         """The exit code of an end of input; a signal that came with it counts for more."""
@@ -223,13 +216,10 @@ class LineServer(RuntimeClient):
 
     def _client_gone(self) -> None:
         self._gone = True
-        self._wake(b"\0")
+        self._wake()
 
-    def _wake(self, byte: bytes) -> None:
-        try:
-            os.write(self._wake_write, byte)
-        except BlockingIOError:
-            pass  # the pipe is full of reasons to wake up
+    def _wake(self) -> None:
+        poke(self._wake_write)
 
 
 def note_signals() -> list[int]:

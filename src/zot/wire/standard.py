@@ -44,20 +44,16 @@ def open_missing() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            _open_at(fd, mode)
+            opened = os.open(os.devnull, mode)
+            if opened != fd:
+                os.dup2(opened, fd)
+                os.close(opened)
 
 
 def ignore_signals() -> None:
     """The exit code is decided: while Python winds up, one more signal must not change it."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _open_at(fd: int, mode: int) -> None:
-    opened = os.open(os.devnull, mode)
-    if opened != fd:
-        os.dup2(opened, fd)
-        os.close(opened)
 
 
 class Stderr(io.TextIOBase):

@@ -137,11 +137,8 @@ def decode(line: bytes) -> Incoming:
 
 
 def agent_of(incoming: Incoming) -> str:
-    """The agent that a line is for; empty: the unnamed one.
-
-    Raises:
-        CommandError: what stands there is no name.
-    """
+    """The agent that a line is for; empty: the unnamed one. Raises CommandError: what stands there
+    is no name."""
     text = bytes(incoming.agent)
     if not text or text == b"null":
         return ""
@@ -151,11 +148,7 @@ def agent_of(incoming: Incoming) -> str:
 
 
 def checked_name(raw: Raw) -> str:
-    """The command's word.
-
-    Raises:
-        CommandError: there is none, or it is not a string.
-    """
+    """The command's word. Raises CommandError: there is none, or it is not a string."""
     text = bytes(raw)
     if not text:
         raise CommandError('unknown command: the line has no "type"', code="unknown_command")
@@ -165,11 +158,8 @@ def checked_name(raw: Raw) -> str:
 
 
 def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
-    """The client's id as it will be echoed: byte for byte as it stands in the line.
-
-    Raises:
-        CommandError: it is neither a string nor a number, too long, or half a character.
-    """
+    """The client's id as it will be echoed: byte for byte as it stands in the line. Raises
+    CommandError: it is neither a string nor a number, too long, or half a character."""
     text = bytes(raw)
     if not text or text in (b"null", b'""'):
         return UNSET

@@ -14,8 +14,9 @@ from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
     from zot.core.rule import Rule
+    from zot.core.session import ChangedFile
     from zot.core.source import ServerState
-    from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+    from zot.runtime.rewind import Checkpoint, Rewound
     from zot.runtime.runtime import State
 
 

@@ -97,10 +97,10 @@ def test_a_login_through_the_browser(home, server, body):
         assert (status, "Logged in" in text) == (200, True)
         code = page.wait(Cancel())
         assert visit(page.attempt.url)[0] == 410
-    found = oauth.exchange(configured, page.attempt, code)
-    assert found.oauth.access_token in server.access_tokens
-    assert found.oauth.client_id == CLIENT
-    assert 3500 < found.oauth.seconds_left(time.time()) <= 3600
+    credential = oauth.exchange(configured, page.attempt, code)
+    assert credential.oauth.access_token in server.access_tokens
+    assert credential.oauth.client_id == CLIENT
+    assert 3500 < credential.oauth.seconds_left(time.time()) <= 3600
     with pytest.raises(AuthError, match="invalid_grant: no such code"):
         oauth.exchange(configured, page.attempt, code)
 
@@ -229,8 +229,8 @@ def test_a_login_by_device_code(home, server):
     device = oauth.begin_device(configured)
     assert device.user_code == "ABCD-1234"
     threading.Timer(0.1, lambda: server.devices.update({device.device_code: "allowed"})).start()
-    found = oauth.finish_device(configured, device, Cancel())
-    assert found.oauth.access_token in server.access_tokens
+    credential = oauth.finish_device(configured, device, Cancel())
+    assert credential.oauth.access_token in server.access_tokens
 
 
 def test_a_device_login_that_is_denied_ends_late_or_is_given_up(home, server):
@@ -266,12 +266,12 @@ def stored(home: str, server: OAuthServer, seconds: float) -> Token:
 def test_a_token_is_renewed_before_it_ends(home, server):
     configure(home, server.settings())
     old = stored(home, server, 60)
-    found = find_credential(GROQ, "", {}, home)
-    assert (found.source, found.key != old.access_token) == ("oauth", True)
+    credential = find_credential(GROQ, "", {}, home)
+    assert (credential.source, credential.key != old.access_token) == ("oauth", True)
     kept = AuthFile(home).get("groq").oauth
-    assert kept.access_token == found.key
+    assert kept.access_token == credential.key
     assert kept.account_id == "acc"
-    assert find_credential(GROQ, "", {}, home).key == found.key
+    assert find_credential(GROQ, "", {}, home).key == credential.key
     assert server.refreshes == 1
 
 

@@ -206,5 +206,5 @@ def test_an_oauth_login_goes_round_through_a_browser(browser, tmp_path):
         with closing(CallbackPage(settings)) as page:
             browser.open(page.attempt.url)
             browser.wait_for("document.querySelector('h1')?.innerText === 'Logged in'")
-            found = oauth.exchange(settings, page.attempt, page.wait(Cancel(), 10))
-        assert found.oauth.access_token in server.access_tokens
+            credential = oauth.exchange(settings, page.attempt, page.wait(Cancel(), 10))
+        assert credential.oauth.access_token in server.access_tokens

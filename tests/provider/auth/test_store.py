@@ -159,8 +159,8 @@ def test_a_command_is_run_once_and_not_at_all_when_only_looking(home, tmp_path):
     log = tmp_path / "log"
     script = f"echo x >> {log}; echo key-1"
     AuthFile(home).put("groq", Credential(api_key_command=KeyCommand("sh", ("-c", script))))
-    found = find_credential(GROQ, "", {}, home, run_commands=False)
-    assert (found.key, found.source, found.where) == ("", "command", "sh")
+    stored = find_credential(GROQ, "", {}, home, run_commands=False)
+    assert (stored.key, stored.source, stored.where) == ("", "command", "sh")
     assert not log.exists()
     assert credential(GROQ, "", {}, home) == credential(GROQ, "", {}, home) == "key-1"
     assert log.read_text() == "x\n"
@@ -205,8 +205,8 @@ def test_a_command_sees_no_key_of_the_users_own_providers(monkeypatch, home):
 
 
 def test_what_was_found_does_not_show_the_key(home):
-    found = find_credential(GROQ, "sk-canary", {}, home)
-    assert "canary" not in f"{found!r} {found}"
+    shown = find_credential(GROQ, "sk-canary", {}, home)
+    assert "canary" not in f"{shown!r} {shown}"
     assert masked("sk-123456789012-abcd") == "...abcd"
     assert masked("short") == "..."
 

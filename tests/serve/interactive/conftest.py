@@ -7,20 +7,38 @@ from support.terminal import emulator as emulator
 
 
 @pytest.fixture
-def at_terminal(emulator, tmp_path):
-    """Start zot at a terminal, with a model that plays these turns."""
+def opened(emulator):
+    """Start a program at a terminal; it ends with the test."""
     started = []
 
-    def start(turns, *words, size=(80, 24), **variables):
-        script = tmp_path / "script.json"
-        script.write_text(json.dumps({"turns": turns}))
-        work = tmp_path / "work"
-        work.mkdir(exist_ok=True)
-        command = zot("--provider", "scripted", "--script", str(script), "--no-ext", *words)
-        program = AtTerminal(emulator, command, environment(tmp_path, **variables), work, size)
-        started.append(program)
-        return program
+    def start(command, environ, cwd, size=(80, 24)):
+        cwd.mkdir(exist_ok=True)
+        started.append(AtTerminal(emulator, command, environ, cwd, size))
+        return started[-1]
 
     yield start
     for program in started:
         program.close()
+
+
+@pytest.fixture
+def scripted(tmp_path):
+    """The words that start zot with a model that plays these turns."""
+
+    def command(turns, *words):
+        script = tmp_path / "script.json"
+        script.write_text(json.dumps({"turns": turns}))
+        return zot("--provider", "scripted", "--script", str(script), "--no-ext", *words)
+
+    return command
+
+
+@pytest.fixture
+def at_terminal(opened, scripted, tmp_path):
+    """Start zot at a terminal, with a model that plays these turns."""
+
+    def start(turns, *words, size=(80, 24), **variables):
+        environ = environment(tmp_path, **variables)
+        return opened(scripted(turns, *words), environ, tmp_path / "work", size)
+
+    return start

@@ -13,7 +13,7 @@ import pytest
 from support.extension import write_extension
 from support.local import small_model_file
 from support.oauth import OAuthServer
-from support.terminal import AtTerminal, environment, zot
+from support.terminal import environment, zot
 
 from zot.local.models import DEFAULT, SMALL, known_model
 from zot.testing.fakeserver import FakeServer
@@ -319,22 +319,15 @@ def server():
 
 
 @pytest.fixture
-def with_server(emulator, tmp_path, server):
+def with_server(opened, tmp_path, server):
     """zot at a terminal, with real providers that are all this server."""
-    started = []
 
     def start(*words, **variables):
-        work = tmp_path / "work"
-        work.mkdir(exist_ok=True)
         urls = {"ANTHROPIC_BASE_URL": server.url, "OPENAI_BASE_URL": f"{server.url}/v1"}
-        env = environment(tmp_path, **urls, **variables)
-        program = AtTerminal(emulator, zot("--no-ext", *words), env, work, (100, 30))
-        started.append(program)
-        return program
+        environ = environment(tmp_path, **urls, **variables)
+        return opened(zot("--no-ext", *words), environ, tmp_path / "work", (100, 30))
 
-    yield start
-    for program in started:
-        program.close()
+    return start
 
 
 def test_a_first_run_is_guided_to_a_key_and_the_prompt_is_still_there(with_server, tmp_path):
@@ -441,21 +434,14 @@ def acme():
 
 
 @pytest.fixture
-def wide(emulator, tmp_path):
+def wide(opened, tmp_path):
     """A terminal on which an address fits into a line; nothing is set up."""
-    started = []
 
     def start(*words, **variables):
-        work = tmp_path / "work"
-        work.mkdir(exist_ok=True)
-        env = environment(tmp_path, **variables)
-        program = AtTerminal(emulator, zot("--no-ext", *words), env, work, (500, 30))
-        started.append(program)
-        return program
+        environ = environment(tmp_path, **variables)
+        return opened(zot("--no-ext", *words), environ, tmp_path / "work", (500, 30))
 
-    yield start
-    for program in started:
-        program.close()
+    return start
 
 
 def test_a_login_by_code_and_one_by_browser(wide, acme, tmp_path, server):

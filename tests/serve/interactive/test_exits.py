@@ -1,6 +1,5 @@
 """Whatever happens, the terminal is given back as it was; and a full disk is no such thing."""
 
-import json
 import os
 import signal
 import sys
@@ -8,7 +7,7 @@ import sys
 import pytest
 from support.bwrap import needs_bwrap
 from support.environment import uncovered
-from support.terminal import AtTerminal, environment, zot
+from support.terminal import environment, zot
 
 HELLO = [{"text": "Hello there", "repeat": True}]
 SLOW = [{"text": [f"word{number} " for number in range(400)], "delay_ms": 20, "repeat": True}]
@@ -25,16 +24,13 @@ def given_back(program):
 
 
 @pytest.mark.parametrize("flags", [(), ("--linear",)])
-def test_a_file_that_is_no_session_is_told_and_ends_it(flags, emulator, tmp_path):
+def test_a_file_that_is_no_session_is_told_and_ends_it(flags, opened, tmp_path):
     (tmp_path / "notes.txt").write_text("not a session")
     words = ("--provider", "scripted", "--session", "notes.txt", "--no-ext", *flags)
-    program = AtTerminal(emulator, zot(*words), environment(tmp_path), tmp_path)
-    try:
-        assert program.end() == 1
-        assert "zot: 'notes.txt' is not a session file" in program.shown.text
-        assert program.is_restored()
-    finally:
-        program.close()
+    program = opened(zot(*words), environment(tmp_path), tmp_path)
+    assert program.end() == 1
+    assert "zot: 'notes.txt' is not a session file" in program.shown.text
+    assert program.is_restored()
 
 
 BROKEN = """
@@ -52,24 +48,18 @@ sys.exit(main())
 """
 
 
-def test_an_exception_in_the_drawing_gives_the_terminal_back(emulator, tmp_path):
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps({"turns": HELLO}))
-    words = zot("--provider", "scripted", "--script", str(script), "--no-ext")[3:]
-    command = [sys.executable, "-c", BROKEN, *words]
-    program = AtTerminal(emulator, command, environment(tmp_path), tmp_path)
-    try:
-        program.until("scripted")
-        program.type("boom")
-        assert program.end() != 0
-        assert given_back(program)
-        assert "Traceback" not in program.shown.text
-        text = " ".join(program.shown.text.split())
-        assert "internal error: RuntimeError: a bug of zot's" in text
-        assert "a bug of zot's" in (tmp_path / "zot" / "crash.log").read_text()
-        assert (tmp_path / "zot" / "crash.log").stat().st_mode & 0o777 == 0o600
-    finally:
-        program.close()
+def test_an_exception_in_the_drawing_gives_the_terminal_back(opened, scripted, tmp_path):
+    command = [sys.executable, "-c", BROKEN, *scripted(HELLO)[3:]]
+    program = opened(command, environment(tmp_path), tmp_path)
+    program.until("scripted")
+    program.type("boom")
+    assert program.end() != 0
+    assert given_back(program)
+    assert "Traceback" not in program.shown.text
+    text = " ".join(program.shown.text.split())
+    assert "internal error: RuntimeError: a bug of zot's" in text
+    assert "a bug of zot's" in (tmp_path / "zot" / "crash.log").read_text()
+    assert (tmp_path / "zot" / "crash.log").stat().st_mode & 0o777 == 0o600
 
 
 SIGNALLED = """
@@ -88,18 +78,15 @@ sys.exit(main())
 """
 
 
-def test_a_signal_in_the_middle_of_drawing_ends_it_too(emulator, tmp_path):
+def test_a_signal_in_the_middle_of_drawing_ends_it_too(opened, tmp_path):
     command = [sys.executable, "-c", SIGNALLED]
-    program = AtTerminal(emulator, command, environment(tmp_path), tmp_path)
-    try:
-        program.until("It needs a model")
-        program.type("\x1b")
-        program.until("ask anything")
-        program.type("now")
-        assert program.end() == 128 + signal.SIGTERM
-        assert given_back(program)
-    finally:
-        program.close()
+    program = opened(command, environment(tmp_path), tmp_path)
+    program.until("It needs a model")
+    program.type("\x1b")
+    program.until("ask anything")
+    program.type("now")
+    assert program.end() == 128 + signal.SIGTERM
+    assert given_back(program)
 
 
 @pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT"])
@@ -165,25 +152,15 @@ def test_an_editor_that_is_killed_gives_the_terminal_back_to_zot(at_terminal, tm
 
 
 @pytest.fixture
-def on_full_disk(emulator, tmp_path):
+def on_full_disk(opened, scripted, tmp_path):
     """zot where no file can be larger than so many blocks of 512 bytes."""
-    started = []
 
     def start(turns, blocks, *words):
-        script = tmp_path / "script.json"
-        script.write_text(json.dumps({"turns": turns}))
-        work = tmp_path / "work"
-        work.mkdir(exist_ok=True)
-        command = zot("--provider", "scripted", "--script", str(script), "--no-ext", *words)
-        limited = ["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh", *command]
+        limited = ["sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh", *scripted(turns, *words)]
         environ = uncovered(environment(tmp_path))  # coverage finds no room for its data either
-        program = AtTerminal(emulator, limited, environ, work, (100, 30))
-        started.append(program)
-        return program
+        return opened(limited, environ, tmp_path / "work", (100, 30))
 
-    yield start
-    for program in started:
-        program.close()
+    return start
 
 
 def leave(program):
@@ -260,33 +237,28 @@ def test_a_change_whose_old_content_cannot_be_kept_is_told_or_not_made(on_full_d
 
 @needs_bwrap
 def test_on_a_disk_that_is_really_full_the_same_prompt_goes_through_once_there_is_room(
-    emulator, tmp_path
+    opened, scripted, tmp_path
 ):
-    script = tmp_path / "script.json"
-    script.write_text(json.dumps({"turns": HELLO}))
     home = tmp_path / "small"
     home.mkdir()
     command = [
         *("bwrap", "--dev-bind", "/", "/", "--size", "262144", "--tmpfs", str(home)),
         *("--chdir", str(home)),
-        *zot("--provider", "scripted", "--script", str(script), "--no-ext"),
+        *scripted(HELLO),
     ]
-    program = AtTerminal(emulator, command, environment(home), tmp_path, (100, 30))
-    try:
-        program.until("scripted")
-        program.type(f"!!head -c 1000000 /dev/zero > {home}/fill\r")
-        program.until("✗ !!")
-        program.type("are you there?\r")
-        shown = program.until("❯ are you there?")
-        program.until("cannot write to the session")
-        assert "Hello" not in shown.text
-        program.until(lambda shown: shown.lines[shown.cursor[0]].startswith("❯ are you there?"))
-        program.type(f"\x15!!rm {home}/fill\r")
-        program.until("✓ !!")
-        program.type("\x19\r")  # ctrl+y: what ctrl+u cut
-        program.until("Hello there")
-        program.type("\x04")
-        assert program.end() == 0
-        assert given_back(program)
-    finally:
-        program.close()
+    program = opened(command, environment(home), tmp_path, (100, 30))
+    program.until("scripted")
+    program.type(f"!!head -c 1000000 /dev/zero > {home}/fill\r")
+    program.until("✗ !!")
+    program.type("are you there?\r")
+    shown = program.until("❯ are you there?")
+    program.until("cannot write to the session")
+    assert "Hello" not in shown.text
+    program.until(lambda shown: shown.lines[shown.cursor[0]].startswith("❯ are you there?"))
+    program.type(f"\x15!!rm {home}/fill\r")
+    program.until("✓ !!")
+    program.type("\x19\r")  # ctrl+y: what ctrl+u cut
+    program.until("Hello there")
+    program.type("\x04")
+    assert program.end() == 0
+    assert given_back(program)

@@ -2,7 +2,7 @@
 
 import sys
 
-from support.terminal import AtTerminal, environment
+from support.terminal import environment
 
 FORBIDDEN = {
     *("asyncio", "ssl", "http", "socket", "logging", "inspect", "dataclasses", "json", "pathlib"),
@@ -40,12 +40,9 @@ main()
 """
 
 
-def test_the_editor_waits_for_nothing_that_it_does_not_need(emulator, tmp_path):
+def test_the_editor_waits_for_nothing_that_it_does_not_need(opened, tmp_path):
     loaded = tmp_path / "loaded"
     environ = {k: v for k, v in environment(tmp_path).items() if not k.startswith("COVERAGE")}
-    program = AtTerminal(emulator, [sys.executable, "-c", HARNESS, str(loaded)], environ, tmp_path)
-    try:
-        program.until("claude")
-    finally:
-        program.close()
+    program = opened([sys.executable, "-c", HARNESS, str(loaded)], environ, tmp_path)
+    program.until("claude")
     assert set(loaded.read_text().split()) & FORBIDDEN == set()

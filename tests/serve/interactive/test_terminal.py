@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from support.terminal import AtTerminal, environment, zot
+from support.terminal import environment, zot
 
 from zot.serve.interactive.state import branch_of
 from zot.testing.fakeserver import FakeServer
@@ -410,26 +410,23 @@ def test_a_terminal_that_does_not_read_delays_nothing_and_the_end_comes(at_termi
     assert program.is_restored()
 
 
-def test_an_empty_machine_is_welcomed_and_a_prompt_waits_for_a_model(emulator, tmp_path):
-    program = AtTerminal(emulator, zot(), environment(tmp_path), tmp_path, (60, 20))
-    try:
-        shown = program.until("Welcome to zot. It needs a model:")
-        assert "an API key or a login" in shown.text
-        program.type("\x1b")
-        program.until(lambda shown: "It needs a model" not in shown.text)
-        assert "no model yet: /login, /llama" in program.shown.text
-        program.type("what is this?\r")
-        program.until("It needs a model")
-        program.type("\x1b[B\r")
-        program.until("no server answered: start one")
-        program.until("It needs a model")
-        program.type("\x1b")
-        program.until("❯ what is this?")
-        program.type("\x15\x04")
-        assert program.end() == 0
-        assert program.is_restored()
-    finally:
-        program.close()
+def test_an_empty_machine_is_welcomed_and_a_prompt_waits_for_a_model(opened, tmp_path):
+    program = opened(zot(), environment(tmp_path), tmp_path, (60, 20))
+    shown = program.until("Welcome to zot. It needs a model:")
+    assert "an API key or a login" in shown.text
+    program.type("\x1b")
+    program.until(lambda shown: "It needs a model" not in shown.text)
+    assert "no model yet: /login, /llama" in program.shown.text
+    program.type("what is this?\r")
+    program.until("It needs a model")
+    program.type("\x1b[B\r")
+    program.until("no server answered: start one")
+    program.until("It needs a model")
+    program.type("\x1b")
+    program.until("❯ what is this?")
+    program.type("\x15\x04")
+    assert program.end() == 0
+    assert program.is_restored()
 
 
 def test_one_word_is_a_prompt_at_a_terminal(at_terminal):

@@ -4,6 +4,7 @@ agent behind it. It takes keys before the agent is loaded; what is sent until th
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -15,19 +16,17 @@ from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
 from zot.later import Later, later
-from zot.runtime.client import RuntimeClient
-from zot.serve.interactive.beside import watch_agents
-from zot.serve.interactive.bottom import editor_lines, waiting_lines
+from zot.serve.interactive import status
+from zot.serve.interactive.asking import Asking
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Drawing, Loop
-from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts, status_line
+from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts
 from zot.serve.interactive.waiting import MessageQueue
 from zot.serve.interactive.written import Written
 from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Menu, MenuItem, Overlay
 from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
@@ -37,28 +36,26 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import attach, notify, questions, screens
+    from zot.serve.interactive import attach, notify, questions, screens, swarm_feed
     from zot.serve.interactive import state as states
     from zot.serve.interactive import view as views
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.slash import models
     from zot.serve.interactive.slash import table as slash_table
-    from zot.serve.interactive.swarm_feed import AnswerWatch
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
     from zot.tui import palette
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
 else:
-    attach, notify, questions, screens, states, views = later(
-        "zot.serve.interactive", "attach", "notify", "questions", "screens", "state", "view"
+    attach, notify, questions, screens = later(
+        "zot.serve.interactive", "attach", "notify", "questions", "screens"
     )
+    states, swarm_feed, views = later("zot.serve.interactive", "state", "swarm_feed", "view")
     models, slash_table = later("zot.serve.interactive.slash", "models", "table")
     palette = Later("zot.tui.palette")
 
-PAUSE_SECONDS = 0.6
-"""Who has not typed for so long has seen a question that came up."""
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
 MAX_WAITING = 2_000
@@ -69,7 +66,7 @@ MAX_OPEN_LINES = 14
 Result = TypeVar("Result")
 
 
-class App(RuntimeClient):
+class App(Asking):
     """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
 
     spoken = False
@@ -82,7 +79,7 @@ class App(RuntimeClient):
     """Threads of `work` that have not ended."""
     _lacks = ""
     """What is missing for an agent, and how to get it."""
-    answers: AnswerWatch | None = None
+    answers: swarm_feed.AnswerWatch | None = None
     """Brings back what such agents answer; None: there are none."""
 
     def __init__(
@@ -92,15 +89,15 @@ class App(RuntimeClient):
         around: Surroundings,
         *,
         theme: Theme,
-        keymap: dict[str, str] | None = None,
     ) -> None:
         """`find_plan` says what to run with, perhaps with other options than at the start."""
+        super().__init__()
         self.loop = loop
         self.find_plan = find_plan
         self.around = around
         self.theme = theme
         self.editor = Editor()
-        self.keymap = keymap or default_keymap()
+        self.keymap = default_keymap()
         self.built: Runtime | None = None
         """None until it is loaded, and when it could not be."""
         self.view: View | None = None
@@ -110,8 +107,6 @@ class App(RuntimeClient):
         """The code of the last error of a run."""
         self.fatal: ZotError | None = None
         """Why it ended before it began."""
-        self.overlays: list[Overlay] = []
-        """The last one has the keys."""
         self._events: deque[Event] = deque()
         self._room = threading.Event()
         self._room.set()
@@ -122,11 +117,8 @@ class App(RuntimeClient):
         self.approvals = ""
         """For the status line: on, off, or the tools that are asked for."""
         self.status_parts: tuple[str, ...] = DEFAULT_PARTS
-        self._status = StatusFacts()
+        self._status: StatusFacts | None = None
         self._status_line: tuple[int, Line] | None = None
-        self._typed_at = 0.0
-        self._typing = False
-        """A question came up in the middle of a word."""
         self._leaves_until = 0.0
         """Until then Ctrl+C ends the program."""
         self._hint = ""
@@ -135,7 +127,7 @@ class App(RuntimeClient):
         self._themes: ThemeChoice | None = None
         self.vi: ViKeys | None = None
         """Set where the person wants vi's keys."""
-        self.written = Written(lambda text: loop.post(lambda: self.note(text, "warning")))
+        self.written = Written(self.warn)
         self._unheard = ""
         """The prompt that was sent last, until the agent has taken it up."""
         self._earlier: tuple[Message, ...] = ()
@@ -206,28 +198,6 @@ class App(RuntimeClient):
         assert self.view is not None
         self.view.add(block)
 
-    def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
-        """Show a menu or a question; it gets all keys until `close`. `unasked`: whoever is in the
-        middle of typing goes on writing until the first pause, and answers nothing by accident."""
-        self.overlays.append(overlay)
-        self._typing = unasked and time.monotonic() - self._typed_at < PAUSE_SECONDS
-
-    def close(self, overlay: Overlay) -> None:
-        if overlay in self.overlays:
-            self.overlays.remove(overlay)
-
-    def choose(
-        self, title: str, items: list[MenuItem], pick: Callable[[object], None], chosen: int = 0
-    ) -> None:
-        """Open a menu that closes itself, and hand on what was picked."""
-
-        def picked(value: object) -> None:
-            self.close(menu)
-            pick(value)
-
-        menu = Menu(title, items, picked, leave=lambda: self.close(menu), chosen=chosen)
-        self.open(menu)
-
     def work(
         self, function: Callable[[], Result], then: Callable[[Result], None] = lambda result: None
     ) -> None:
@@ -248,6 +218,10 @@ class App(RuntimeClient):
             self.guarded(after)
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
+
+    def warn(self, text: str) -> None:
+        """From any thread."""
+        self.loop.post(lambda: self.note(text, "warning"))
 
     def post_error(self, error: Exception) -> None:
         """From any thread: say what went wrong."""
@@ -330,7 +304,7 @@ class App(RuntimeClient):
         self.built = runtime
         self._show_view(view)
         self.refresh_status()
-        watch_agents(self)
+        self.watch_agents()
         for text in self.waiting.take_unsent():
             self._dispatch(text)
 
@@ -394,6 +368,14 @@ class App(RuntimeClient):
             self.editor.set(f"{left}\n{self.editor.text}" if self.editor.text else left)
             self.note("what was written and not sent the last time is back")
 
+    def watch_agents(self) -> None:
+        """Bring the answers of agents back that this conversation started, if there are any."""
+        if self.answers is None:
+            if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
+                return  # nothing of the swarm is loaded while there are none
+            self.answers = swarm_feed.AnswerWatch(self)
+        self.answers.begin()
+
     def _put_back(self) -> None:
         """A prompt that could not even be written down stands in the editor again."""
         if self._unheard and not self.editor.text:
@@ -421,12 +403,12 @@ class App(RuntimeClient):
             self.refresh_status()
         questions.take(self, event)
         if kind == "Done":
-            watch_agents(self)  # the model may have started some
+            self.watch_agents()  # the model may have started some
 
     def picture(self, columns: int, rows: int) -> Drawing:
         view = self.view
         settled = view.settle(columns) if view is not None else []
-        below = waiting_lines(view, self.waiting.texts, columns)
+        below = status.waiting_lines(view, self.waiting.texts, columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
         fields, (row, column) = self._fields(columns, rows)
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
@@ -448,17 +430,17 @@ class App(RuntimeClient):
         is_new = not self.loading and self.view is not None and not self.view.record
         is_normal = self.vi is not None and not self.vi.inserts
         height = max(1, rows // 3)
-        return editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
+        return status.editor_lines(self.editor, columns, height, is_normal=is_normal, is_new=is_new)
 
     def _foot(self, columns: int) -> Line:
         if self._hint:
             return clip((("warn", self._hint),), columns)
         if self.loading:
             return (("status", "loading"),)
-        if self.built is None:
+        if self.built is None or self._status is None:
             return clip((("warn", self._lacks),), columns)
         if self._status_line is None or self._status_line[0] != columns:
-            line = status_line(self._status, columns, self.status_parts)
+            line = status.status_line(self._status, columns, self.status_parts)
             self._status_line = (columns, line)
         return self._status_line[1]
 
@@ -514,13 +496,6 @@ class App(RuntimeClient):
     def _wear(self, theme: Theme) -> None:
         self.theme = theme
         self.loop.use_theme(theme)
-
-    def _still_typing(self, key: KeyPress) -> bool:
-        """Whether the key belongs to what was being written when a question came up."""
-        now = time.monotonic()
-        self._typing = self._typing and now - self._typed_at < PAUSE_SECONDS
-        self._typed_at = now
-        return self._typing and key.name in ("text", "backspace", "enter")
 
     def _act(self, action: str) -> None:
         if action in EDITOR_ACTIONS:

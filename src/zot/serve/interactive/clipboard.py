@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from zot.tui.terminal import through_tmux
+
 MAX_OSC = 100_000
 """Bytes; many terminals drop longer ones."""
 PROGRAMS = (
@@ -128,5 +130,5 @@ def terminal_copy(text: str, environ: Mapping[str, str]) -> str:
         return ""
     sequence = f"\x1b]52;c;{data.decode()}\x07"
     if "TMUX" in environ:
-        return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+        return through_tmux(sequence)
     return sequence

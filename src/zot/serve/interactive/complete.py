@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from zot.later import Later, later
 from zot.text import compiled, nearest
-from zot.tui.cells import Line, clean, clip
+from zot.tui.cells import Line, clean, clip, window
 from zot.tui.menu import MenuItem, matching
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Completion:
     # --- drawing -----------------------------------------------------------------------------
 
     def lines(self, width: int) -> list[Line]:
-        first = max(0, min(self._chosen - MAX_SHOWN // 2, len(self._items) - MAX_SHOWN))
+        first = window(self._chosen, MAX_SHOWN, len(self._items))
         shown = self._items[first : first + MAX_SHOWN]
         widest = min(max((len(item.label) for item in shown), default=0), width // 2)
         lines: list[Line] = []

@@ -8,8 +8,6 @@ import os
 import select
 import signal
 import termios
-from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.lines import write_all
@@ -34,6 +32,9 @@ MAX_LINE = 1_000_000
 class LineTerminal:
     """Takes lines and gives lines; what commands would write to a terminal is left out."""
 
+    def size(self) -> tuple[int, int]:
+        return WIDTH, 1
+
     def write(self, text: str) -> None:
         """Titles, copies and bells are for terminals that draw."""
 
@@ -42,15 +43,7 @@ class LinearLoop(Loop):
     """Waits for lines instead of keys."""
 
     def __init__(self, theme: Theme) -> None:
-        self.screen = LiveScreen(theme)
-        self.terminal = LineTerminal()  # type: ignore[assignment]  # all that commands use of it
-        self._posted: deque[Callable[[], None]] = deque()
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
-        os.set_blocking(self._wake_write, False)
-        self._awake = False
-        self._code = None
-        self._full = None
+        super().__init__(LineTerminal(), LiveScreen(theme))  # type: ignore[arg-type]  # all it uses
         self._held = b""
 
     def run_lines(self, app: LinearApp) -> int:
@@ -61,8 +54,7 @@ class LinearLoop(Loop):
         poll.register(0, select.POLLIN)
         try:
             while self._code is None:
-                while self._posted:
-                    self._posted.popleft()()
+                self._do_posted()
                 wait = app.tick()
                 app.say_news()
                 if self.ended:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from zot.lines import poke
 from zot.tui.cells import Line
 from zot.tui.keys import KeyPress
 from zot.tui.menu import Overlay
@@ -83,13 +84,7 @@ class Loop:
         """Something is to be drawn."""
         if not self._awake:
             self._awake = True
-            self._wake(b"\0")
-
-    def _wake(self, byte: bytes) -> None:
-        try:
-            os.write(self._wake_write, byte)
-        except OSError:
-            pass  # full of reasons to wake up, or the end has come
+            poke(self._wake_write)
 
     # --- its own thread ----------------------------------------------------------------------
 

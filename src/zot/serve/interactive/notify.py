@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zot.tui.cells import clean
+from zot.tui.terminal import through_tmux
 
 MAX_TEXT = 200
 
@@ -22,5 +23,5 @@ def notification(text: str, environ: Mapping[str, str]) -> str:
     else:
         return "\a"
     if "TMUX" in environ:
-        message = "\x1bPtmux;" + message.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+        message = through_tmux(message)
     return message + "\a"

@@ -15,7 +15,7 @@ from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
 from zot.tui.cells import Line, visible, wrap
 from zot.tui.links import file_word
-from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
+from zot.tui.menu import AnswerKey, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
     from zot.core.events import Event
@@ -170,27 +170,32 @@ _PATTERNS = (
 def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:
     title = f"[{event.extension}] {event.title}"
 
-    def value(picked: object, text: str = "") -> None:
-        app.close(box)
-        app.runtime.answer(event.id, value=text or (picked if isinstance(picked, str) else ""))
-
-    def confirm(picked: object, text: str) -> None:
-        app.close(box)
-        app.runtime.answer(event.id, confirmed=picked == "yes")
+    def answer(**said: Any) -> None:
+        app.runtime.answer(event.id, **said)
 
     def cancel() -> None:
-        app.close(box)
-        app.runtime.answer(event.id, cancelled=True)
+        answer(cancelled=True)
 
-    box: QuestionBox | Menu
     match event.method:
         case "confirm":
-            keys = [AnswerKey("y", "yes", "yes"), AnswerKey("n", "no", "no")]
-            box = QuestionBox(title, event.message, keys, confirm, leave=cancel)
+            app.ask(
+                title,
+                event.message,
+                [AnswerKey("y", "yes", True), AnswerKey("n", "no", False)],
+                lambda yes, _: answer(confirmed=yes),
+                leave=cancel,
+                unasked=True,
+            )
         case "select":
             items = [MenuItem(option) for option in event.options]
-            box = Menu(title, items, value, leave=cancel)
+            app.choose(title, items, lambda o: answer(value=o), leave=cancel, unasked=True)
         case "input" | "editor":
-            text = event.message or event.placeholder
-            box = QuestionBox(title, text, [], value, leave=cancel, text=event.prefill)
-    app.open(box, unasked=True)
+            app.ask(
+                title,
+                event.message or event.placeholder,
+                [],
+                lambda _, text: answer(value=text),
+                text=event.prefill,
+                leave=cancel,
+                unasked=True,
+            )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zot.errors import ZotError
 from zot.serve.interactive.attach import paste_clipboard as paste_clipboard
-from zot.serve.interactive.external import edit_text
 from zot.serve.interactive.slash.work import copy_text
 from zot.settings.known import visible_environment
+from zot.text import whole_characters
 from zot.tui.blocks import ToolBlock, UserBlock
 from zot.tui.menu import MenuItem
 from zot.tui.pager import Pager
@@ -38,12 +45,33 @@ def edit_outside(app: App) -> None:
     """Write the text in the editor of the person's choice."""
     app.loop.release()
     try:
-        text = edit_text(app.editor.full_text, visible_environment(app.around))
+        text = _edited(app.editor.full_text, visible_environment(app.around))
     finally:
         app.loop.regain(from_guest=True)
     if text is not None:
         app.editor.chips.clear()
         app.editor.set(text)
+
+
+def _edited(text: str, environ: Mapping[str, str]) -> str | None:
+    """The text as it was left there; None when the editor failed, or was left with an error.
+
+    Raises:
+        ZotError: the editor cannot be started.
+    """
+    command = environ.get("VISUAL") or environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="zot-") as folder:
+        path = Path(folder) / "prompt.md"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(whole_characters(text))
+        try:
+            done = subprocess.run([*shlex.split(command), str(path)], env=environ, check=False)
+        except (OSError, ValueError) as error:
+            raise ZotError(f"the editor {command!r} cannot be started: {error}") from error
+        if done.returncode != 0:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace").removesuffix("\n")
 
 
 def open_pager(app: App, *, unfold: bool = False) -> None:

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
@@ -120,7 +119,7 @@ def load(app: App, **changes: str) -> None:
         _dress(app, options, plan.setup.cwd)
         view = views.View(spoken=app.spoken, pictured=pictured(app, options.images or "auto"))
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
-            app.loop.post(partial(app.note, text, "warning"))
+            app.warn(text)
         approval = None
         if not options.yolo:
             approval = approvals.Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
@@ -128,7 +127,7 @@ def load(app: App, **changes: str) -> None:
             keep=True,
             approval=approval,
             tasks=True,
-            warn=lambda text: app.loop.post(lambda: app.note(text, "warning")),
+            warn=app.warn,
             owns_process=True,
         )
         runtime = building.build_runtime(plan, app, added)
@@ -192,7 +191,7 @@ def _dress(app: App, options: Options, cwd: str) -> None:
         try:
             choose()
         except ConfigError as error:
-            app.loop.post(partial(app.note, str(error), "warning"))
+            app.warn(str(error))
 
 
 def pictured(app: App, wanted: str) -> Callable[[Image], pictures.InlineImage] | None:
@@ -234,7 +233,7 @@ class NoteStream(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if text.strip():
-            self._app.loop.post(lambda: self._app.note(text.strip(), "warning"))
+            self._app.warn(text.strip())
         return len(text)
 
 

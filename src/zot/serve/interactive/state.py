@@ -11,28 +11,9 @@ from zot.serve.interactive.status import StatusFacts
 MAX_HEAD = 1_000
 
 
-def status_of(runtime: Runtime, approvals: str = "") -> StatusFacts:
+def status_of(runtime: Runtime, approvals: str) -> StatusFacts:
     state = runtime.state()
-    usage = state.usage
-    read = usage.input + usage.cache_read + usage.cache_write
-    return StatusFacts(
-        provider=state.provider,
-        model=state.model.id,
-        reasoning=state.reasoning,
-        context_tokens=state.context_tokens,
-        context_window=state.model.context_window,
-        input=read,
-        output=usage.output,
-        cache_share=usage.cache_read / read if read else 0.0,
-        cost=usage.cost.total,
-        cost_known=usage.cost_known,
-        cwd=state.cwd,
-        branch=branch_of(state.cwd),
-        jail=state.jail,
-        approvals=approvals,
-        queued=state.queued,
-        session=state.session_id,
-    )
+    return StatusFacts(state, branch_of(state.cwd), approvals)
 
 
 def branch_of(cwd: str) -> str:

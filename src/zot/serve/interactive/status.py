@@ -1,15 +1,25 @@
-"""The status line, and the line that says what is going on. Words from numbers, nothing else."""
+"""The lines below the transcript: what goes on, what waits, the editor, the status line. Lines from
+facts, nothing else."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from zot.errors import ConfigError
-from zot.tui.cells import Line, Span, cells, clean, clip, line_cells
+from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, line_cells
+from zot.tui.editor import Editor
 
+if TYPE_CHECKING:
+    from zot.runtime.runtime import State
+    from zot.serve.interactive.view import View
+
+PLACEHOLDER = "ask anything; / commands, @ files, ! shell, /help"
+"""Stands in the editor until the first thing was said."""
 RIGHT, OFF = "right", "off"
 NEVER_ASKS = "off"
 DEFAULT_PARTS = (
@@ -21,23 +31,11 @@ DEFAULT_PARTS = (
 class StatusFacts(Struct, frozen=True):
     """What the line can show; empty and zero are left out."""
 
-    provider: str = ""
-    model: str = ""
-    reasoning: str = ""
-    context_tokens: int = 0
-    context_window: int = 0
-    input: int = 0
-    output: int = 0
-    cache_share: float = 0.0
-    cost: float = 0.0
-    cost_known: bool = True
-    cwd: str = ""
-    branch: str = ""
-    jail: bool = False
-    approvals: str = ""
+    state: State
+    branch: str
+    """What git has checked out there."""
+    approvals: str
     """on, off, or the tools that are asked for."""
-    queued: int = 0
-    session: str = ""
 
 
 def amount(tokens: int) -> str:
@@ -99,32 +97,39 @@ def _spans(status: StatusFacts, names: Sequence[str]) -> list[Span]:
 
 
 def _model(status: StatusFacts) -> Span:
-    thinks = status.reasoning not in ("", "off")
-    return "status", status.model + (f" {status.reasoning}" if thinks else "")
+    reasoning = status.state.reasoning
+    return "status", status.state.model.id + (f" {reasoning}" if reasoning != "off" else "")
 
 
 def _context(status: StatusFacts) -> Span:
-    if not status.context_tokens or not status.context_window:
+    tokens, window = status.state.context_tokens, status.state.model.context_window
+    if not tokens or not window:
         return "status", ""
-    share = 100 * status.context_tokens / status.context_window
+    share = 100 * tokens / window
     style = "error" if share >= 90 else "warn" if share >= 70 else "status"
-    return style, f"{share:.0f}% of {amount(status.context_window)}"
+    return style, f"{share:.0f}% of {amount(window)}"
+
+
+def _read(status: StatusFacts) -> int:
+    usage = status.state.usage
+    return usage.input + usage.cache_read + usage.cache_write
 
 
 def _tokens(status: StatusFacts) -> Span:
-    if not status.input and not status.output:
-        return "status", ""
-    return "status", f"{amount(status.input)} in, {amount(status.output)} out"
+    read, written = _read(status), status.state.usage.output
+    return "status", f"{amount(read)} in, {amount(written)} out" if read or written else ""
 
 
 def _cache(status: StatusFacts) -> Span:
-    return "status", f"{100 * status.cache_share:.0f}% cached" if status.cache_share else ""
+    cached = status.state.usage.cache_read
+    return "status", f"{100 * cached / _read(status):.0f}% cached" if cached else ""
 
 
 def _cost(status: StatusFacts) -> Span:
-    if not status.cost and status.cost_known:
+    usage = status.state.usage
+    if not usage.cost.total and usage.cost_known:
         return "status", ""
-    return "status", f"{'' if status.cost_known else 'at least '}${status.cost:.3f}"
+    return "status", f"{'' if usage.cost_known else 'at least '}${usage.cost.total:.3f}"
 
 
 def _approvals(status: StatusFacts) -> Span:
@@ -132,26 +137,51 @@ def _approvals(status: StatusFacts) -> Span:
     return style, f"approvals {status.approvals}" if status.approvals else ""
 
 
+def _queue(status: StatusFacts) -> Span:
+    return "status", f"{status.state.queued} queued" if status.state.queued else ""
+
+
 PARTS: dict[str, Callable[[StatusFacts], Span]] = {
-    "provider": lambda status: ("status", status.provider),
+    "provider": lambda status: ("status", status.state.provider),
     "model": _model,
     "context": _context,
     "tokens": _tokens,
     "cache": _cache,
     "cost": _cost,
-    "jail": lambda status: ("accent", "jail" if status.jail else ""),
+    "jail": lambda status: ("accent", "jail" if status.state.jail else ""),
     "approvals": _approvals,
-    "queue": lambda status: ("status", f"{status.queued} queued" if status.queued else ""),
-    "session": lambda status: ("status", status.session),
-    "cwd": lambda status: ("status", folder(status.cwd)),
+    "queue": _queue,
+    "session": lambda status: ("status", status.state.session_id),
+    "cwd": lambda status: ("status", folder(status.state.cwd)),
     "branch": lambda status: ("status", f"({status.branch})" if status.branch else ""),
 }
 """What can stand in the line, by the name that a person uses for it."""
 
 
-def working_line(what: str, seconds: float, width: int) -> Line:
-    line: Line = (("accent", what), ("dim", f" {elapsed(seconds)}, esc stops"))
-    return clip(line, width)
+def waiting_lines(view: View | None, waiting: Iterable[str], columns: int) -> list[Line]:
+    """What the agent does, and what is to be said to it next."""
+    lines: list[Line] = []
+    if view is not None and view.activity:
+        since = elapsed(time.monotonic() - view.since)
+        working = (("accent", view.activity), ("dim", f" {since}, esc stops"))
+        lines += [EMPTY, clip(working, columns)]
+    for text in waiting:
+        line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
+        lines.append(clip(line, columns, "..."))
+    return lines
+
+
+def editor_lines(
+    editor: Editor, columns: int, height: int, *, is_normal: bool, is_new: bool
+) -> tuple[list[Line], tuple[int, int]]:
+    """The text with its mark, and where the cursor is. `is_normal`: vi's mode of that name."""
+    layout = editor.layout(max(2, columns - 3), height)
+    mark = ("dim", ": ") if is_normal else ("prompt", "❯ ")
+    if is_new and not editor.text:
+        return [clip((mark, ("dim", PLACEHOLDER)), columns, "...")], (0, 2)
+    marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
+    lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
+    return lines, (layout.row, 2 + layout.column)
 
 
 def elapsed(seconds: float) -> str:

@@ -6,20 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.errors import CommandError
-from zot.later import later
-from zot.serve.interactive.beside import watch_agents
+from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import the_swarm
+from zot.serve.interactive.swarm_screen import SwarmScreen
 from zot.swarm.start import inherited
 from zot.tui.blocks import LinesBlock
-from zot.tui.cells import Line, clean
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import agent_transcript, swarm_screen
     from zot.serve.interactive.app import App
-else:
-    agent_transcript, swarm_screen = later(
-        "zot.serve.interactive", "agent_transcript", "swarm_screen"
-    )
 
 WORDS = {
     "ls": "list",
@@ -73,7 +67,7 @@ def swarm(app: App, args: str) -> None:
 def _on_agent(app: App, word: str, id: str) -> None:
     engine = the_swarm(app)
     if word == "diff":
-        app.work(lambda: engine.diff(id), lambda text: _show_diff(app, text))
+        app.work(lambda: engine.diff(id), lambda text: app.show(diff_block(text)))
         return
     action = getattr(engine, word)
     past = {"cancel": "stopped", "retry": "goes on", "remove": "removed", "merge": "merged"}[word]
@@ -82,7 +76,7 @@ def _on_agent(app: App, word: str, id: str) -> None:
 
 def _done(app: App, text: str) -> None:
     app.note(text)
-    watch_agents(app)
+    app.watch_agents()
 
 
 def _starter(app: App) -> Callable[..., str]:
@@ -109,11 +103,11 @@ def _leading_flags(text: str) -> tuple[str, dict[str, str]]:
 
 def _began(app: App, id: str) -> None:
     app.note(f"{id} begins; its answer comes back here, /swarm shows it")
-    watch_agents(app)
+    app.watch_agents()
 
 
 def _dashboard(app: App, wanted: str = "") -> None:
-    swarm_screen.SwarmScreen(app, the_swarm(app), _starter(app)).open(wanted)
+    SwarmScreen(app, the_swarm(app), _starter(app)).open(wanted)
 
 
 def _logs(app: App, id: str) -> None:
@@ -124,15 +118,8 @@ def _logs(app: App, id: str) -> None:
     if not app.spoken:
         _dashboard(app, chosen)
         return
-    transcript = agent_transcript.AgentTranscript()
+    transcript = AgentTranscript()
     for _, row in engine.events(chosen):
         transcript.take(row)
-    for block in transcript.blocks:
+    for block in transcript.record:
         app.show(LinesBlock(block.lines(10_000)))
-
-
-def _show_diff(app: App, text: str) -> None:
-    styles = {"+": "add", "-": "del", "@": "hunk"}
-    lines = clean(text).rstrip("\n").split("\n") if text.strip() else ["nothing has changed"]
-    drawn: list[Line] = [((styles.get(line[:1], ""), line),) for line in lines]
-    app.show(LinesBlock(drawn))

@@ -74,15 +74,15 @@ class SwarmFeed:
                 self._app.post_error(error)
                 return
             if changed or waited >= CLOCK_SECONDS:
-                summaries = tuple(agent.summary() for agent in roster.agents())
+                summaries = tuple(agent.summary() for agent in roster.agents.values())
                 self._app.loop.post(partial(self._show, summaries))
                 waited = 0.0
             if self._chosen != chosen:
                 chosen, position = self._chosen, 0
-                if chosen in roster.tails:
-                    position = start_of_last(roster.tails[chosen].watched.log, FIRST_BYTES)
-            if chosen in roster.tails:
-                position = self._tell_rows(chosen, roster.tails[chosen].watched.log, position)
+                if chosen in roster.agents:
+                    position = start_of_last(roster.agents[chosen].log, FIRST_BYTES)
+            if chosen in roster.agents:
+                position = self._tell_rows(chosen, roster.agents[chosen].log, position)
             self._look.wait(LOOK_SECONDS)
             self._look.clear()
             waited += LOOK_SECONDS

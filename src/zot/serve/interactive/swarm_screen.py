@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 from zot.errors import ZotError
 from zot.observe.status import OpenQuestion
-from zot.serve.interactive.agent_transcript import AgentTranscript
-from zot.serve.interactive.beside import watch_agents
+from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import SwarmFeed
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.local import LocalSwarm
 from zot.swarm.schedule import by_need
 from zot.swarm.task import LogRow
-from zot.tui.blocks import LinesBlock, UserBlock
-from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, wrap
+from zot.tui.blocks import UserBlock
+from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, window, wrap
 from zot.tui.editor import Editor
 from zot.tui.keys import KeyPress
 from zot.tui.menu import Drawn, type_into
@@ -78,7 +77,7 @@ class SwarmScreen:
     def leave(self) -> None:
         self._feed.close()
         self._app.loop.close_full()
-        watch_agents(self._app)
+        self._app.watch_agents()
 
     # --- what the feed tells -----------------------------------------------------------------
 
@@ -110,6 +109,11 @@ class SwarmScreen:
     @property
     def _summary(self) -> AgentSummary | None:
         return next((summary for summary in self._agents if summary.id == self._chosen), None)
+
+    @property
+    def _works(self) -> bool:
+        summary = self._summary
+        return summary is not None and summary.stage in ("working", "needs_you")
 
     @property
     def _question(self) -> OpenQuestion | None:
@@ -150,7 +154,7 @@ class SwarmScreen:
     def _list(self, width: int, room: int) -> list[Line]:
         ids = [summary.id for summary in self._agents]
         at = ids.index(self._chosen) if self._chosen in ids else 0
-        first = max(0, min(at - room // 2, len(ids) - room))
+        first = window(at, room, len(ids))
         return [self._row(summary, width) for summary in self._agents[first : first + room]]
 
     def _row(self, summary: AgentSummary, width: int) -> Line:
@@ -216,9 +220,7 @@ class SwarmScreen:
         return (("dim", f" {KEYS}"),)
 
     def _how(self) -> str:
-        summary = self._summary
-        works = summary is not None and summary.stage in ("working", "needs_you")
-        when = "after the current tool (ctrl+f: after its run)" if works else "now"
+        when = "after the current tool (ctrl+f: after its run)" if self._works else "now"
         return f"enter sends it: heard {when}; esc leaves it"
 
     def spoken(self) -> list[str]:
@@ -279,9 +281,7 @@ class SwarmScreen:
         elif purpose == "answer" and question is not None:
             self._do(lambda: swarm.answer(id, question.id, value=text), "answered")
         elif purpose == "message":
-            summary = self._summary
-            works = summary is not None and summary.stage in ("working", "needs_you")
-            if works and not later:
+            if self._works and not later:
                 self._do(lambda: swarm.steer(id, text), "heard after the current tool")
             else:
                 self._do(lambda: swarm.send(id, text), "sent")
@@ -372,13 +372,10 @@ class SwarmScreen:
             return f"! {error}"
 
     def _show_diff(self, text: str) -> None:
-        styles = {"+": "add", "-": "del", "@": "hunk", "!": "error"}
-        lines = clean(text).split("\n") if text.strip() else ["nothing has changed"]
-        drawn: list[Line] = [((styles.get(line[:1], ""), line),) for line in lines]
-        self._pager = Pager([LinesBlock(drawn)], lambda _: False, leave=self._close_pager, at=0)
+        self._pager = Pager([diff_block(text)], lambda _: False, leave=self._close_pager, at=0)
 
     def _open_pager(self) -> None:
-        blocks = list(self._transcript.blocks)
+        blocks = list(self._transcript.record)
         self._pager = Pager(blocks, lambda b: isinstance(b, UserBlock), leave=self._close_pager)
 
     def _close_pager(self) -> None:

@@ -10,15 +10,9 @@ from typing import assert_never
 from zot.core import events
 from zot.core.events import Event
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
+from zot.serve.interactive.transcript import TranscriptBlocks
 from zot.text import size_text
-from zot.tui.blocks import (
-    Level,
-    LiveBlock,
-    NoteBlock,
-    ThinkingBlock,
-    ToolBlock,
-    UserBlock,
-)
+from zot.tui.blocks import Level, LiveBlock, UserBlock
 from zot.tui.cells import EMPTY, Line
 from zot.tui.markdown import MarkdownBlock
 from zot.tui.pictures import InlineImage, image_size
@@ -26,23 +20,18 @@ from zot.tui.pictures import InlineImage, image_size
 _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
 
 
-class View:
+class View(TranscriptBlocks):
     """What was said and done, in order. Blocks leave it when they are settled and written."""
 
     def __init__(
         self, *, spoken: bool = False, pictured: Callable[[Image], InlineImage] | None = None
     ) -> None:
         """`pictured` makes a picture of an image, on terminals that show such."""
-        self._spoken = spoken
+        super().__init__(time.monotonic, spoken=spoken)
         self._pictured = pictured
-        self.record: list[LiveBlock] = []
-        """Everything, for the pager; its texts are those of the session."""
         self._open: deque[LiveBlock] = deque()
         self._begun = False
         """Some of the first open block is already written."""
-        self._text: MarkdownBlock | None = None
-        self._thinking: ThinkingBlock | None = None
-        self._tools: dict[str, ToolBlock] = {}
         self.activity = ""
         """What is going on; empty: nothing."""
         self.since = 0.0
@@ -85,14 +74,11 @@ class View:
             self._begun = other._begun
 
     def add(self, block: LiveBlock) -> None:
+        super().add(block)
         self._open.append(block)
-        self.record.append(block)
 
     def add_user(self, message: Message) -> None:
         self.add(UserBlock(shown_text(message), self._pictures(message.content)))
-
-    def note(self, text: str, level: Level = "info") -> None:
-        self.add(NoteBlock(text, level))
 
     def _pictures(self, content: Sequence[object]) -> list[InlineImage]:
         if self._pictured is None:
@@ -104,9 +90,11 @@ class View:
     def take(self, event: Event) -> None:
         match event:
             case events.TextDelta(text):
-                self._add_text(text)
+                if self._add_text(text):
+                    self._does("answering")
             case events.ReasoningDelta(text):
-                self._add_thinking(text)
+                if self._add_thinking(text):
+                    self._does("thinking")
             case events.ToolCallArgs(id, delta):
                 if (tool := self._tools.get(id)) is not None:
                     tool.add_args(delta)
@@ -117,11 +105,9 @@ class View:
                 self._end_texts()
                 self.add_user(message)
             case events.ToolCallStart(id, name):
-                self._end_texts()
                 self._tool(id, name)
                 self._does(f"writing a call of {name}")
             case events.ToolCalled(call):
-                self._end_texts()
                 self._tool(call.id, call.name).set_args(call.args, call.raw)
             case events.ToolAllowed(call):
                 self._tool(call.id, call.name).begin(call.args)
@@ -196,28 +182,6 @@ class View:
             self.since = time.monotonic()
         self.activity = what
 
-    def _add_text(self, text: str) -> None:
-        if self._text is None:
-            self._end_texts()
-            self._text = MarkdownBlock(spoken=self._spoken)
-            self.add(self._text)
-            self._does("answering")
-        self._text.add(text)
-
-    def _add_thinking(self, text: str) -> None:
-        if self._thinking is None:
-            self._end_texts()
-            self._thinking = ThinkingBlock(time.monotonic())
-            self.add(self._thinking)
-            self._does("thinking")
-        self._thinking.add(text)
-
-    def _tool(self, id: str, name: str) -> ToolBlock:
-        if id not in self._tools:
-            self._tools[id] = ToolBlock(name)
-            self.add(self._tools[id])
-        return self._tools[id]
-
     def _returned(self, call: ToolCall, result: ToolResult, seconds: float) -> None:
         tool = self._tools.pop(call.id, None)
         if tool is None:
@@ -242,19 +206,6 @@ class View:
             self.note("the answer was cut off at its greatest length", "warning")
         elif error:
             self._end_everything()
-
-    def _end_texts(self) -> None:
-        if self._text is not None:
-            self._text.close()
-        if self._thinking is not None:
-            self._thinking.close(time.monotonic())
-        self._text = self._thinking = None
-
-    def _end_everything(self) -> None:
-        self._end_texts()
-        for tool in self._tools.values():
-            tool.give_up()
-        self._tools.clear()
 
 
 def image_line(image: Image) -> str:
@@ -281,10 +232,7 @@ def replay(view: View, messages: tuple[Message, ...]) -> None:
         for part in message.content:
             match part:
                 case Text(text):
-                    block = MarkdownBlock()
-                    block.add(text)
-                    block.close()
-                    view.add(block)
+                    view.add(MarkdownBlock(text, closed=True))
                 case ToolCall():
                     calls[part.id] = part
                 case ToolResult():

@@ -31,7 +31,6 @@ from zot.swarm.task import (
     RunOver,
     SwarmError,
     SwarmTask,
-    TreeMade,
 )
 from zot.swarm.worktrees import Worktree
 
@@ -176,7 +175,7 @@ class RemoteAgent:
                 self._supervised.note(RunOver(run, "limit", used_up), sync=True)
             self._runner.schedule()
         async with self._git_lock:
-            tree = await self._tree()
+            tree = await self._runner.tree(self._supervised)
             tip, is_checkpoint = await asyncio.to_thread(self._tip, tree)
         resume_held, self._supervised.resume_held = self._supervised.resume_held, False
         limits, _ = agent.left()  # an agent's budget is for all its messages
@@ -289,18 +288,6 @@ class RemoteAgent:
 
     # --- git ---------------------------------------------------------------------------------
 
-    async def _tree(self) -> Worktree:
-        supervised = self._supervised
-        task = supervised.agent.task
-        if supervised.agent.tree is None:
-            folder = supervised.folder.path
-            tree = await asyncio.to_thread(
-                self._runner.trees.make, task.directory, task.id, folder, base=task.base
-            )
-            supervised.note(TreeMade(tree), sync=True)
-        assert supervised.agent.tree is not None
-        return supervised.agent.tree
-
     def _git(self, directory: str) -> Git:
         return self._runner.trees.at(directory)
 
@@ -316,7 +303,7 @@ class RemoteAgent:
     async def bundle(self, have: list[str], path: Path) -> bool:
         """Write what a worker lacks of its beginning; False: it has it all."""
         async with self._git_lock:
-            tree = await self._tree()
+            tree = await self._runner.tree(self._supervised)
             return await asyncio.to_thread(self._bundle, tree, have, path)
 
     def _bundle(self, tree: Worktree, have: list[str], path: Path) -> bool:
@@ -336,7 +323,7 @@ class RemoteAgent:
     async def take_tip(self, commit: str, bundle: Path | None, *, final: bool) -> None:
         """Work of the agent: a checkpoint, or (`final`) what its branch is to have."""
         async with self._git_lock:
-            tree = await self._tree()
+            tree = await self._runner.tree(self._supervised)
             await asyncio.to_thread(self._store_tip, tree, commit, bundle, final)
 
     def _store_tip(self, tree: Worktree, commit: str, bundle: Path | None, final: bool) -> None:
@@ -363,7 +350,7 @@ class RemoteAgent:
     async def diff(self) -> str | None:
         """What it has changed up to its last checkpoint; None: the tree here shows it."""
         async with self._git_lock:
-            tree = await self._tree()
+            tree = await self._runner.tree(self._supervised)
             return await asyncio.to_thread(self._diff, tree)
 
     def _diff(self, tree: Worktree) -> str | None:

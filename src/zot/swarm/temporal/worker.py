@@ -69,15 +69,22 @@ class TaskWorker:
             hub.close()
 
     async def _run(self, order: AttemptOrder, hub: HubClient) -> str:
-        pulse = Pulse(order.lease_seconds)
-        beats = asyncio.create_task(pulse.run())
+        attempt: TaskAttempt | None = None
+
+        async def beat() -> None:
+            """Tell Temporal that the attempt lives, and how far it is."""
+            while True:
+                activity.heartbeat(attempt.last_seq if attempt is not None else 0)
+                await asyncio.sleep(order.lease_seconds / BEATS)
+
+        beats = asyncio.create_task(beat())
         try:
             while True:
                 claim = msgspec.json.decode(await hub.post("claim"), type=Claim)
                 if not claim.waiting:
                     return "done"
-                pulse.attempt = self._attempt(order, claim, hub)
-                await self._finish(pulse.attempt)
+                attempt = self._attempt(order, claim, hub)
+                await self._finish(attempt)
         finally:
             beats.cancel()
 
@@ -112,19 +119,6 @@ async def _cut(work: asyncio.Task[str]) -> None:
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError, ZotError):
         await work
-
-
-class Pulse:
-    """Tells Temporal that the attempt lives, and how far it is."""
-
-    def __init__(self, lease: float) -> None:
-        self._pause = lease / BEATS
-        self.attempt: TaskAttempt | None = None
-
-    async def run(self) -> None:
-        while True:
-            activity.heartbeat(self.attempt.last_seq if self.attempt is not None else 0)
-            await asyncio.sleep(self._pause)
 
 
 def work(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, str]) -> None:

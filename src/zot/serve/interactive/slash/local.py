@@ -10,9 +10,10 @@ from zot.later import Later
 from zot.local.models import LocalModel, is_pulled, known_models
 from zot.local.pull import pull, remove
 from zot.local.server import running_servers
-from zot.serve.interactive.progress import ProgressBlock
 from zot.serve.interactive.slash.sessions import confirm
 from zot.text import size_text
+from zot.tui.blocks import WholeBlock
+from zot.tui.cells import Line, clip
 from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 else:
     models = Later("zot.serve.interactive.slash.models")
 
+WIDTH = 30
+"""Of the bar."""
 HINT = "enter downloads and uses it, ctrl+d removes it from this machine, esc leaves"
 
 
@@ -36,22 +39,14 @@ def local(app: App, args: str) -> None:
 
     def pick(value: object) -> None:
         assert isinstance(value, LocalModel)
-        app.close(menu)
         use_local(app, value)
 
     def delete(value: object) -> None:
         assert isinstance(value, LocalModel)
         confirm(app, f"Remove {value.name} from this machine?", lambda: _remove(app, value, menu))
 
-    menu = Menu(
-        "Models on this machine",
-        _items(app),
-        pick,
-        leave=lambda: app.close(menu),
-        keys={"ctrl+d": delete},
-        hint=HINT,
-    )
-    app.open(menu)
+    keys = {"ctrl+d": delete}
+    menu = app.choose("Models on this machine", _items(app), pick, keys=keys, hint=HINT)
 
 
 def _items(app: App) -> list[MenuItem]:
@@ -70,6 +65,28 @@ def _remove(app: App, model: LocalModel, menu: Menu) -> None:
     gone = remove(model, app.around.home)
     app.note(f"removed {model.name}" if gone else f"{model.name} is not on this machine")
     menu.replace(_items(app))
+
+
+class ProgressBlock(WholeBlock):
+    """A bar that fills while something is fetched."""
+
+    def __init__(self, title: str) -> None:
+        self.closed = False
+        self._title = title
+        self._done = self._total = 0
+
+    def set(self, done: int, total: int) -> None:
+        self._done, self._total = done, total
+
+    def close(self) -> None:
+        self.closed = True
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        share = self._done / self._total if self._total else 0.0
+        filled = int(WIDTH * share)
+        bar = "█" * filled + "░" * (WIDTH - filled)
+        size = f" {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else ""
+        return [clip((("", self._title + " "), ("accent", bar), ("dim", size)), width)]
 
 
 def use_local(app: App, model: LocalModel) -> None:

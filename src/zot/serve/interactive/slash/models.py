@@ -19,6 +19,7 @@ from zot.provider.models import levels
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model
 from zot.serve.interactive.slash.sessions import ask_text
+from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import amount
 from zot.settings.available import AvailableModels
 from zot.settings.login import keep_key, log_out
@@ -27,12 +28,10 @@ from zot.tui.cells import Line
 from zot.tui.menu import Drawn, MenuItem, QuestionBox
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
     from zot.serve.interactive.slash import local as slash_local
 else:
     slash_local = Later("zot.serve.interactive.slash.local")
-    start = Later("zot.serve.interactive.start")
 
 RESCUED = {
     "auth": "The key was refused",
@@ -91,7 +90,7 @@ def _choose_model(
 def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lambda: None) -> None:
     """Go on with it in the same conversation where there is one; else start with it."""
     if app.built is None:
-        start.load_behind(app, provider=provider, model=name)
+        load_behind(app, provider=provider, model=name)
         return
     runtime = app.built
 
@@ -154,10 +153,6 @@ def _nothing() -> None:
     """There is nothing to do after it."""
 
 
-def login(app: App, args: str) -> None:
-    log_in(app, args)
-
-
 def log_in(app: App, provider: str, then: Then = _nothing) -> None:
     known = KnownModels(app.around.home)
     if provider:
@@ -180,25 +175,18 @@ def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
     except ZotError:
         _ask_key(app, info, then)
         return
-    ways = [MenuItem("with an API key", "", "key"), MenuItem("with the browser", "", "browser")]
+    ways = [
+        ("with an API key", "", lambda: _ask_key(app, info, then)),
+        ("with the browser", "", lambda: _browser(app, info, server, then)),
+    ]
     if server.device_url:
-        ways.append(MenuItem("with a code on another device", "", "device"))
-
-    def pick(way: object) -> None:
-        match way:
-            case "browser":
-                _browser(app, info, server, then)
-            case "device":
-                _device(app, info, server, then)
-            case _:
-                _ask_key(app, info, then)
-
-    app.choose(f"Log in to {info.title or info.name}", ways, pick)
+        device = partial(_device, app, info, server, then)
+        ways.append(("with a code on another device", "", device))
+    app.offer(f"Log in to {info.title or info.name}", *ways)
 
 
 def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
     def answer(_: object, key: str) -> None:
-        app.close(box)
         if not key.strip():
             return
         home = app.around.home
@@ -208,14 +196,9 @@ def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
             lambda note: logged_in(app, info, then, note),
         )
 
-    box = SecretBox(
-        f"API key of {info.title or info.name}:",
-        "it is kept in zot's home, for you alone; enter keeps it, esc leaves",
-        [],
-        answer,
-        leave=lambda: app.close(box),
-    )
-    app.open(box)
+    title = f"API key of {info.title or info.name}:"
+    where = "it is kept in zot's home, for you alone; enter keeps it, esc leaves"
+    app.ask(title, where, [], answer, box=SecretBox)
 
 
 def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
@@ -259,7 +242,7 @@ def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
         app.note(note, "warning")
     app.note(f"logged in to {info.title or info.name}")
     if app.built is None:
-        start.load_behind(app, provider=info.name, model="")
+        load_behind(app, provider=info.name, model="")
         return
     runtime = app.runtime
     if runtime.model.provider == info.name:
@@ -288,28 +271,26 @@ def logout(app: App, args: str) -> None:
 
 def first_run(app: App) -> None:
     """Three ways to a model, for somebody who has none yet."""
-    items = [
-        MenuItem("an API key or a login", "Anthropic, OpenAI, Google and others", "login"),
-        MenuItem("a server on this machine", "ollama, llama.cpp, LM Studio, vLLM", "server"),
-        MenuItem("a model that runs inside zot", "no key, no network; a download", "local"),
-    ]
-
-    def pick(way: object) -> None:
-        match way:
-            case "login":
-                login(app, "")
-            case "server":
-                _find_server(app)
-            case _:
-                slash_local.local(app, "")
-
-    app.choose("Welcome to zot. It needs a model:", items, pick)
+    app.offer(
+        "Welcome to zot. It needs a model:",
+        ("an API key or a login", "Anthropic, OpenAI, Google and others", lambda: log_in(app, "")),
+        (
+            "a server on this machine",
+            "ollama, llama.cpp, LM Studio, vLLM",
+            lambda: _find_server(app),
+        ),
+        (
+            "a model that runs inside zot",
+            "no key, no network; a download",
+            lambda: slash_local.local(app, ""),
+        ),
+    )
 
 
 def _find_server(app: App) -> None:
     app.note("looking for a server on this machine")
     app.seeks_server = True
-    start.load_behind(app, provider="", model="")
+    load_behind(app, provider="", model="")
 
 
 def rescue(app: App, code: str) -> None:
@@ -318,24 +299,20 @@ def rescue(app: App, code: str) -> None:
         return
     provider = app.runtime.model.provider
     runtime = app.runtime
-    items = [
-        MenuItem("with another model", "the same prompt; nothing is typed again", "model"),
-        MenuItem("try again", "", "again"),
-        MenuItem(f"after a login to {provider}", "", "login"),
-    ]
-    if code == "auth":
-        items = [items[2], items[0], items[1]]
 
     def again() -> None:
         app.work(runtime.retry)
 
-    def pick(way: object) -> None:
-        match way:
-            case "model":
-                app.work(runtime.models.all, lambda models: _choose_model(app, models, again))
-            case "login":
-                log_in(app, provider, again)
-            case _:
-                again()
+    def other() -> None:
+        app.work(runtime.models.all, lambda models: _choose_model(app, models, again))
 
-    app.choose(f"{RESCUED[code]}. Go on:", items, pick)
+    login = (f"after a login to {provider}", "", lambda: log_in(app, provider, again))
+    ways = (
+        ("with another model", "the same prompt; nothing is typed again", other),
+        ("try again", "", again),
+    )
+    title = f"{RESCUED[code]}. Go on:"
+    if code == "auth":
+        app.offer(title, login, *ways)
+    else:
+        app.offer(title, *ways, login)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from zot.core.session import ExportFormat, SessionInfo
+from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
-from zot.later import Later
 from zot.provider.types import Message, texts_in
-from zot.runtime.rewind import ChangedFile, Checkpoint, Rewound
+from zot.runtime.rewind import Checkpoint, Rewound
+from zot.serve.interactive.view import replay
 from zot.sessions import library
 from zot.sessions.export import import_file
 from zot.tui.blocks import LinesBlock, WholeBlock, diff_lines
 from zot.tui.cells import Line, clean, clip
-from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox
+from zot.tui.menu import AnswerKey, MenuItem
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import view as views
     from zot.serve.interactive.app import App
-else:
-    views = Later("zot.serve.interactive.view")
 
 FORMATS: tuple[ExportFormat, ...] = ("markdown", "html", "json", "zotsession", "pi")
 REPLAYED = 20
 """Messages of a session that are shown when it is gone on with."""
+
+
+Result = TypeVar("Result")
 
 
 # --- going back ------------------------------------------------------------------------------
@@ -66,7 +66,6 @@ def _ask_back(app: App, seen: Rewound) -> None:
         replies.append(AnswerKey("x", label, (True, True, True)))
 
     def answer(value: object, _: str) -> None:
-        app.close(box)
         assert isinstance(value, tuple)
         conversation, files, force = value
         runtime = app.runtime
@@ -78,14 +77,7 @@ def _ask_back(app: App, seen: Rewound) -> None:
         )
 
     title = f"Back to before: {_shown(seen.text)}"
-    box = QuestionBox(
-        title,
-        lambda width: file_lines(seen.files, width),
-        replies,
-        answer,
-        leave=lambda: app.close(box),
-    )
-    app.open(box)
+    app.ask(title, lambda width: file_lines(seen.files, width), replies, answer)
 
 
 def _went_back(app: App, done: Rewound, *, conversation: bool) -> None:
@@ -145,7 +137,7 @@ def jump(app: App, args: str) -> None:
     def pick(value: object) -> None:
         assert isinstance(value, tuple)
         assert app.view is not None
-        views.replay(app.view, value)
+        replay(app.view, value)
 
     app.choose("Show again", items, pick)
 
@@ -187,7 +179,6 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
         return [MenuItem(_shown(info.title or info.first_text), text, info) for info, text in rows]
 
     def pick(value: object) -> None:
-        app.close(menu)
         assert isinstance(value, SessionInfo)
         resume(app, value.path)
 
@@ -197,7 +188,7 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
         def named(title: str) -> None:
             library.rename(value.path, title)
             rows[:] = [
-                (_titled(info, title) if info.path == value.path else info, text)
+                (replace(info, title=title) if info.path == value.path else info, text)
                 for info, text in rows
             ]
             menu.replace(items())
@@ -216,29 +207,34 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
 
         confirm(app, f"Delete {_shown(value.title or value.first_text)}?", deleted)
 
-    menu = Menu(
-        "Sessions",
-        items(),
-        pick,
-        leave=lambda: app.close(menu),
-        keys={"ctrl+r": rename, "ctrl+d": delete},
-        hint="enter goes on with it, ctrl+r renames, ctrl+d deletes, esc leaves",
-    )
-    app.open(menu)
+    hint = "enter goes on with it, ctrl+r renames, ctrl+d deletes, esc leaves"
+    keys = {"ctrl+r": rename, "ctrl+d": delete}
+    menu = app.choose("Sessions", items(), pick, keys=keys, hint=hint)
 
 
 def resume(app: App, path: str) -> None:
+    def told(info: SessionInfo) -> str:
+        return f"session: {info.title or info.first_text or info.id}"
+
+    _move(app, lambda: app.runtime.load_session(path), told)
+
+
+def _move(
+    app: App, go: Callable[[], Result], told: Callable[[Result], str], *, shows: bool = True
+) -> None:
+    """Stop what runs, go elsewhere, say where one is, and show the end of what was said there."""
     runtime = app.runtime
 
-    def then(info: SessionInfo) -> None:
-        assert app.view is not None
-        app.note(f"session: {info.title or info.first_text or info.id}")
-        views.replay(app.view, runtime.session.messages()[-REPLAYED:])
-        app.refresh_status()
-
-    def work() -> SessionInfo:
+    def work() -> Result:
         runtime.stop()
-        return runtime.load_session(path)
+        return go()
+
+    def then(result: Result) -> None:
+        app.note(told(result))
+        if shows:
+            assert app.view is not None
+            replay(app.view, runtime.session.messages()[-REPLAYED:])
+        app.refresh_status()
 
     app.work(work, then)
 
@@ -287,17 +283,10 @@ def _export(app: App, args: str) -> None:
 
 
 def _fork(app: App) -> None:
-    runtime = app.runtime
+    def told(info: SessionInfo) -> str:
+        return f"going on in a copy: {info.path or 'in memory'}; the session before it stays"
 
-    def then(info: SessionInfo) -> None:
-        app.note(f"going on in a copy: {info.path or 'in memory'}; the session before it stays")
-        app.refresh_status()
-
-    def work() -> SessionInfo:
-        runtime.stop()
-        return runtime.fork_session()
-
-    app.work(work, then)
+    _move(app, app.runtime.fork_session, told, shows=False)
 
 
 def tree(app: App) -> None:
@@ -318,20 +307,8 @@ def tree(app: App) -> None:
         raise CommandError("there is nothing in this session yet")
 
     def pick(value: object) -> None:
-        runtime = app.runtime
         leaf = _end_of_turn(app, str(value))
-
-        def then(_: object) -> None:
-            app.note("going on from there")
-            assert app.view is not None
-            views.replay(app.view, runtime.session.messages()[-REPLAYED:])
-            app.refresh_status()
-
-        def work() -> None:
-            runtime.stop()
-            runtime.go_to(leaf)
-
-        app.work(work, then)
+        _move(app, lambda: app.runtime.go_to(leaf), lambda _: "going on from there")
 
     app.choose("Branches", items, pick)
 
@@ -354,9 +331,8 @@ def timeline(app: App) -> None:
         raise CommandError("there is nothing in this session yet")
     rows: list[Line] = [(("heading", "Timeline"),)]
     for moment in moments:
-        when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
         said = ("", clean(_shown(moment.text)))
-        rows.append((("dim", f"  {when}  "), said, ("accent", f"  {_files(moment)}")))
+        rows.append((("dim", f"  {_when(moment.time)}  "), said, ("accent", f"  {_files(moment)}")))
     app.show(LinesBlock(rows))
 
 
@@ -364,23 +340,16 @@ def timeline(app: App) -> None:
 
 
 def ask_text(app: App, title: str, text: str, then: Callable[[str], None], body: str = "") -> None:
-    def answer(_: object, typed: str) -> None:
-        app.close(box)
-        then(typed.strip())
-
-    box = QuestionBox(title, body, [], answer, leave=lambda: app.close(box), text=text)
-    app.open(box)
+    app.ask(title, body, [], lambda _, typed: then(typed.strip()), text=text)
 
 
 def confirm(app: App, title: str, then: Callable[[], None]) -> None:
-    def answer(value: object, _: str) -> None:
-        app.close(box)
-        if value:
-            then()
-
     keys = [AnswerKey("n", "no", False), AnswerKey("y", "yes", True)]
-    box = QuestionBox(title, "", keys, answer, leave=lambda: app.close(box))
-    app.open(box)
+    app.ask(title, "", keys, lambda value, _: then() if value else None)
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%d %b %H:%M", time.localtime(seconds))
 
 
 def _shown(text: str) -> str:
@@ -392,8 +361,7 @@ def _text(message: Message) -> str:
 
 
 def _moment(moment: Checkpoint) -> str:
-    when = time.strftime("%d %b %H:%M", time.localtime(moment.time))
-    return f"{when}, {_files(moment)}" if moment.files else when
+    return ", ".join(filter(None, (_when(moment.time), _files(moment))))
 
 
 def _files(moment: Checkpoint) -> str:
@@ -402,10 +370,5 @@ def _files(moment: Checkpoint) -> str:
 
 
 def _about(info: SessionInfo) -> str:
-    when = time.strftime("%d %b %H:%M", time.localtime(info.modified))
     cost = f", ${info.cost:.2f}" if info.cost else ""
-    return f"{when}, {info.messages} messages, {info.model}{cost}"
-
-
-def _titled(info: SessionInfo, title: str) -> SessionInfo:
-    return replace(info, title=title)
+    return f"{_when(info.modified)}, {info.messages} messages, {info.model}{cost}"

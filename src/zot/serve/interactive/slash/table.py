@@ -53,10 +53,6 @@ def _show_help(app: App) -> None:
     app.show(RowsBlock("Keys", KEYS))
 
 
-def exit_(app: App, args: str) -> None:
-    app.exit()
-
-
 def clear(app: App, args: str) -> None:
     app.runtime.clear()
     app.note("the conversation is empty; what was said stays above")
@@ -79,7 +75,7 @@ COMMANDS = {
     command.name: command
     for command in (
         SlashCommand("help", "commands and keys", help_),
-        SlashCommand("login", "keep a key, or log in", models.login, "[PROVIDER]"),
+        SlashCommand("login", "keep a key, or log in", models.log_in, "[PROVIDER]"),
         SlashCommand("logout", "forget a login", models.logout, "[PROVIDER]"),
         SlashCommand("model", "go on with another model", models.model, "[ID]"),
         SlashCommand("llama", "models on this machine", local.local, "[NAME]"),
@@ -114,7 +110,7 @@ COMMANDS = {
         SlashCommand("cd", "work in another directory", work.cd, "[PATH]", stops=True),
         SlashCommand("swarm", "agents beside this conversation", swarm, "[new TASK|...]"),
         SlashCommand("clear", "empty the conversation", clear, stops=True),
-        SlashCommand("exit", "leave", exit_),
+        SlashCommand("exit", "leave", lambda app, _: app.exit()),
     )
 }
 ALIASES = {"quit": "exit", "?": "help", "local": "llama"}

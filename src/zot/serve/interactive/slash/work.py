@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from zot.core.rule import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
-from zot.later import Later
 from zot.provider.types import Message, texts_in
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.slash.sessions import ask_text
+from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import (
     DEFAULT_PARTS,
     NEVER_ASKS,
@@ -28,13 +28,10 @@ from zot.settings.flags import Options
 from zot.settings.known import visible_environment
 from zot.settings.table import SETTINGS, as_text, from_text
 from zot.tui.blocks import RowsBlock
-from zot.tui.menu import Menu, MenuItem
+from zot.tui.menu import MenuItem
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import start
     from zot.serve.interactive.app import App
-else:
-    start = Later("zot.serve.interactive.start")
 
 FENCE = re.compile(r"```+|~~~+")
 STUDY = (
@@ -130,12 +127,13 @@ def cost(app: App, args: str) -> None:
         ("context", f"{amount(state.context_tokens)} of {amount(state.model.context_window)}"),
         ("cost", f"{known}${usage.cost.total:.4f}"),
     ]
-    _table(app, f"{state.model.provider}/{state.model.id}, this session", rows)
+    app.show(RowsBlock(f"{state.model.provider}/{state.model.id}, this session", rows))
 
 
 def tools(app: App, args: str) -> None:
     specs = app.runtime.tool_specs()
-    _table(app, "Tools", [(spec.name, spec.description.partition("\n")[0]) for spec in specs])
+    rows = [(spec.name, spec.description.partition("\n")[0]) for spec in specs]
+    app.show(RowsBlock("Tools", rows))
 
 
 def mcp(app: App, args: str) -> None:
@@ -150,11 +148,7 @@ def mcp(app: App, args: str) -> None:
         )
         for server in servers
     ]
-    _table(app, "MCP servers", rows)
-
-
-def _table(app: App, title: str, rows: Sequence[tuple[str, str]]) -> None:
-    app.show(RowsBlock(title, rows))
+    app.show(RowsBlock("MCP servers", rows))
 
 
 def jail(app: App, args: str) -> None:
@@ -243,14 +237,8 @@ def approvals(app: App, args: str) -> None:
         asks = "nothing is allowed for good here: zot asks before it writes or runs commands"
         app.note(never if app.approvals == NEVER_ASKS else asks)
         return
-    menu = Menu(
-        "Allowed without a question",
-        items(),
-        remove,
-        leave=lambda: app.close(menu),
-        hint="enter takes it back, esc leaves",
-    )
-    app.open(menu)
+    hint = "enter takes it back, esc leaves"
+    menu = app.choose("Allowed without a question", items(), remove, stays=True, hint=hint)
 
 
 def settings(app: App, args: str) -> None:
@@ -271,14 +259,7 @@ def settings(app: App, args: str) -> None:
                 value = from_text(setting, text) if text else None
             except ValueError as error:
                 raise ConfigError(f"{setting.name} {error}") from error
-
-            def edit(values: dict[str, object]) -> None:
-                if text:
-                    values[setting.name] = value
-                else:
-                    values.pop(setting.name, None)
-
-            config.change(config.user_path(home), edit)
+            _keep(app, setting.name, value)
             app.note(f"{setting.name} is kept; it counts from the next start on")
 
         ask_text(
@@ -288,20 +269,24 @@ def settings(app: App, args: str) -> None:
     app.choose("Settings", items, pick)
 
 
+def _keep(app: App, name: str, value: object) -> None:
+    """In the user's file; None: what is there by default."""
+
+    def edit(values: dict[str, object]) -> None:
+        values.pop(name, None)
+        if value is not None:
+            values[name] = value
+
+    config.change(config.user_path(app.around.home), edit)
+
+
 def statusline(app: App, args: str) -> None:
     """What the status line says; it counts at once, and is kept."""
-    home = app.around.home
 
     def keep(text: str) -> None:
         words = tuple(text.replace(",", " ").split())
         parts = checked_parts(words) if words else DEFAULT_PARTS
-
-        def edit(values: dict[str, object]) -> None:
-            values.pop("status_line", None)
-            if words:
-                values["status_line"] = list(words)
-
-        config.change(config.user_path(home), edit)
+        _keep(app, "status_line", list(words) or None)
         app.use_status_parts(parts)
 
     if args:
@@ -317,7 +302,7 @@ def cd(app: App, args: str) -> None:
         return
     path = _folder(app, args)
     app.note(f"working in {path}")
-    start.load_behind(app, cwd=path)
+    load_behind(app, cwd=path)
 
 
 def _folder(app: App, args: str) -> str:

@@ -1,0 +1,106 @@
+"""What is open over the editor and has the keys: menus and questions, which close themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from zot.runtime.client import RuntimeClient
+from zot.tui.cells import Line
+from zot.tui.keys import KeyPress
+from zot.tui.menu import AnswerKey, Menu, MenuItem, Overlay, QuestionBox
+
+PAUSE_SECONDS = 0.6
+"""Who has not typed for so long has seen a question that came up."""
+
+
+class Asking(RuntimeClient):
+    """The part of the app that asks a person."""
+
+    def __init__(self) -> None:
+        self.overlays: list[Overlay] = []
+        """The last one has the keys."""
+        self._typed_at = 0.0
+        self._typing = False
+        """A question came up in the middle of a word."""
+
+    def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
+        """Show a menu or a question; it gets all keys until `close`. `unasked`: whoever is in the
+        middle of typing goes on writing until the first pause, and answers nothing by accident."""
+        self.overlays.append(overlay)
+        self._typing = unasked and time.monotonic() - self._typed_at < PAUSE_SECONDS
+
+    def close(self, overlay: Overlay) -> None:
+        if overlay in self.overlays:
+            self.overlays.remove(overlay)
+
+    def choose(
+        self,
+        title: str,
+        items: list[MenuItem],
+        pick: Callable[[object], None],
+        chosen: int = 0,
+        *,
+        stays: bool = False,
+        leave: Callable[[], None] = lambda: None,
+        unasked: bool = False,
+        keys: Mapping[str, Callable[[object], None]] | None = None,
+        hint: str = "enter picks, esc leaves",
+    ) -> Menu:
+        """Open a menu that closes itself, unless it `stays`, and hand on what was picked; or say
+        that it was left. `keys` and `hint` as for Menu."""
+
+        def picked(value: object) -> None:
+            if not stays:
+                self.close(menu)
+            pick(value)
+
+        def left() -> None:
+            self.close(menu)
+            leave()
+
+        menu = Menu(title, items, picked, leave=left, chosen=chosen, keys=keys, hint=hint)
+        self.open(menu, unasked=unasked)
+        return menu
+
+    def offer(self, title: str, *actions: tuple[str, str, Callable[[], None]]) -> None:
+        """Open a menu whose lines do something: a label, what there is to say of it, and what."""
+
+        def pick(value: object) -> None:
+            assert callable(value)
+            value()
+
+        self.choose(title, [MenuItem(*action) for action in actions], pick)
+
+    def ask(
+        self,
+        title: str,
+        body: Callable[[int], list[Line]] | str,
+        replies: Sequence[AnswerKey],
+        answer: Callable[[object, str], None],
+        *,
+        text: str = "",
+        leave: Callable[[], None] = lambda: None,
+        unasked: bool = False,
+        box: type[QuestionBox] = QuestionBox,
+    ) -> None:
+        """Open a question that closes itself, and hand on the answer and what was typed; or say
+        that it was left."""
+
+        def answered(value: object, typed: str) -> None:
+            self.close(question)
+            answer(value, typed)
+
+        def left() -> None:
+            self.close(question)
+            leave()
+
+        question = box(title, body, replies, answered, leave=left, text=text)
+        self.open(question, unasked=unasked)
+
+    def _still_typing(self, key: KeyPress) -> bool:
+        """Whether the key belongs to what was being written when a question came up."""
+        now = time.monotonic()
+        self._typing = self._typing and now - self._typed_at < PAUSE_SECONDS
+        self._typed_at = now
+        return self._typing and key.name in ("text", "backspace", "enter")

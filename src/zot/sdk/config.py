@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from zot.mcp import config as servers_config
     from zot.testing import record  # for tests of an embedder's own
 else:
-    servers_config, record = Later("zot.mcp.config"), Later("zot.testing.record")
+    servers_config = Later("zot.mcp.config")
+    record = Later("zot.testing.record")
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]

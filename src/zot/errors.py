@@ -38,26 +38,26 @@ class ZotError(Exception):
 
     code = "error"
 
-
-class ConfigError(ZotError):
-    code = "config"
-
-
-class UsageError(ConfigError):
-    code = "usage"
+    def __init_subclass__(cls, code: str = "") -> None:
+        if code:
+            cls.code = code
 
 
-class AuthError(ConfigError):
-    code = "auth"
+class ConfigError(ZotError, code="config"): ...
+
+
+class UsageError(ConfigError, code="usage"): ...
+
+
+class AuthError(ConfigError, code="auth"): ...
 
 
 class NoModelError(AuthError): ...
 
 
-class ProviderError(ZotError):
+class ProviderError(ZotError, code="provider"):
     """A model call failed."""
 
-    code = "provider"
     retryable = False
 
     def __init__(
@@ -75,44 +75,35 @@ class ProviderError(ZotError):
         self.request_id = request_id
 
 
-class RateLimited(ProviderError):
-    code = "rate_limited"
+class RateLimited(ProviderError, code="rate_limited"):
     retryable = True
 
 
-class Overloaded(ProviderError):
-    code = "overloaded"
+class Overloaded(ProviderError, code="overloaded"):
     retryable = True
 
 
-class NetworkError(ProviderError):
-    code = "network"
+class NetworkError(ProviderError, code="network"):
     retryable = True
 
 
-class StreamIdle(ProviderError):
-    code = "idle"
-    # Not retried: whoever set the limit wants to hear of the silence when it is over.
+class StreamIdle(ProviderError, code="idle"):
+    """Not retried: whoever set the limit wants to hear of the silence when it is over."""
 
 
-class ContextTooLong(ProviderError):
-    code = "too_large"
+class ContextTooLong(ProviderError, code="too_large"): ...
 
 
-class Rejected(ProviderError):
-    code = "invalid_request"
+class Rejected(ProviderError, code="invalid_request"): ...
 
 
-class Refused(ProviderError):
-    code = "refused"
+class Refused(ProviderError, code="refused"): ...
 
 
-class BadResponse(ProviderError):
-    code = "bad_response"
+class BadResponse(ProviderError, code="bad_response"): ...
 
 
-class ToolError(ZotError):
-    code = "tool"
+class ToolError(ZotError, code="tool"): ...
 
 
 class ToolBlocked(ToolError): ...
@@ -125,57 +116,45 @@ class NotStarted(ToolError):
     """A program could not be started; nothing has run."""
 
 
-class CommandError(ZotError):
-    code = "invalid_params"
-
+class CommandError(ZotError, code="invalid_params"):
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         if code is not None:
             self.code = code
 
 
-class NotFoundError(CommandError):
-    code = "not_found"
+class NotFoundError(CommandError, code="not_found"): ...
 
 
-class BusyError(CommandError):
-    code = "busy"
+class BusyError(CommandError, code="busy"): ...
 
 
-class ClosedError(CommandError):
-    code = "closed"
+class ClosedError(CommandError, code="closed"): ...
 
 
-class LimitError(ZotError):
-    code = "limit"
-
+class LimitError(ZotError, code="limit"):
     def __init__(self, message: str, *, limit: str = "") -> None:
         super().__init__(message)
         self.limit = limit
         """steps, seconds, tokens or cost."""
 
 
-class Blocked(ZotError):
-    code = "blocked"
+class Blocked(ZotError, code="blocked"): ...
 
 
-class ExtensionError(ZotError):
-    code = "extension"
+class ExtensionError(ZotError, code="extension"): ...
 
 
-class McpError(ZotError):
-    code = "mcp"
+class McpError(ZotError, code="mcp"): ...
 
 
-class SessionError(ZotError):
-    code = "session"
+class SessionError(ZotError, code="session"): ...
 
 
 class JournalError(SessionError): ...
 
 
-class SessionTaken(SessionError):
-    code = "session_taken"
+class SessionTaken(SessionError, code="session_taken"): ...
 
 
 class Cancelled(BaseException):

@@ -48,6 +48,4 @@ def test_the_files_of_the_page_can_be_read() -> None:
     assert registry["version"] == zot.__version__
     assert registry["distribution"]["uvx"]["package"] == f"zot-agent@{zot.__version__}"
     project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
-    assert (
-        project["scripts"]["zot-agent"] == project["scripts"]["zot"]
-    )  # uvx runs what is so called
+    assert project["scripts"]["zot-agent"] == "zot.__main__:main"  # uvx runs what is so called

@@ -49,9 +49,7 @@ def serve(options: Options, around: Surroundings) -> int:
 
 class AcpServer(JsonRpcServer):
     def __init__(self, options: Options, around: Surroundings) -> None:
-        super().__init__()
-        self._options = options
-        self._around = around
+        super().__init__(options, around)
         self.abilities = ClientAbilities()
         self._working: dict[jsonrpc.RpcId, Cancel] = {}
         self._loaded: AcpSessions | None = None
@@ -144,7 +142,7 @@ class AcpServer(JsonRpcServer):
         with self._loading:
             if self._loaded is None:
                 # Deferred: initialize is answered without loading the agent.
-                self._loaded = sessions.AcpSessions(self, self._options, self._around)
+                self._loaded = sessions.AcpSessions(self, self.options, self.around)
             return self._loaded
 
     def _load_behind(self) -> None:

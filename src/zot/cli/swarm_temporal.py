@@ -46,12 +46,20 @@ def add_temporal_actions(action: Callable[..., argparse.ArgumentParser]) -> None
     temporal.add_argument("--port", type=int, default=SERVER_PORT, help="of the server")
     temporal.add_argument("--forget", action="store_true", help="keep the server's data in memory")
     temporal.add_argument("--queue", help="name of the queue")
-    temporal.add_argument("--lease", type=float, metavar="SECONDS", help="of a silent worker")
+    temporal.add_argument(
+        "--lease", dest="lease_seconds", type=float, metavar="SECONDS", help="of a silent worker"
+    )
     temporal.add_argument("--hub-host", help="where workers reach this machine")
     temporal.add_argument("--hub-port", type=int)
     temporal.add_argument("--hub-name", help="what they call it")
-    temporal.add_argument("--hub-cert", help="certificate (needed for other machines)")
-    temporal.add_argument("--hub-key", help="and its key")
+    temporal.add_argument(
+        "--hub-cert", dest="tls_cert", type=_absolute, help="certificate (for other machines)"
+    )
+    temporal.add_argument("--hub-key", dest="tls_key", type=_absolute, help="and its key")
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path else ""
 
 
 def _swarm() -> Path:
@@ -71,15 +79,8 @@ def change_config(**changes: Any) -> TemporalConfig:
 def _temporal(swarm: object, arguments: argparse.Namespace) -> None:
     if arguments.what == "dev":
         _dev(arguments)
-    config = change_config(
-        queue=arguments.queue,
-        lease_seconds=arguments.lease,
-        hub_host=arguments.hub_host,
-        hub_port=arguments.hub_port,
-        hub_name=arguments.hub_name,
-        tls_cert=arguments.hub_cert and str(Path(arguments.hub_cert).absolute()),
-        tls_key=arguments.hub_key and str(Path(arguments.hub_key).absolute()),
-    )
+    fields = TemporalConfig.__struct_fields__
+    config = change_config(**{n: value for n, value in vars(arguments).items() if n in fields})
     if arguments.json:
         say_json(config)
         return

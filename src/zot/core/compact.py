@@ -71,10 +71,8 @@ class Compactor:
     def __init__(
         self, provider: types.Provider, model: types.Model, retry: RetryPolicy, keep: Keep = Keep()
     ) -> None:
-        self._keep = keep
-        self._provider = provider
-        self._model = model
-        self._retry = retry
+        self._provider, self._model = provider, model
+        self._retry, self._keep = retry, keep
         self.spent = types.Usage()
         """What the last summary cost so far, also when it failed."""
 
@@ -82,11 +80,7 @@ class Compactor:
         return self._cut(context) > 1
 
     def plan(self, context: Sequence[tuple[str, types.Message]], reason: Reason) -> CompactPlan:
-        """What to summarise and what to keep.
-
-        Raises:
-            CommandError: there is nothing to compact.
-        """
+        """What to summarise and what to keep. Raises CommandError: there is nothing to compact."""
         if not context:
             raise CommandError("nothing to compact: the transcript is empty")
         cut = self._cut(context)

@@ -43,9 +43,7 @@ class ZotMcpServer(JsonRpcServer):
     join_seconds = 2 * STOP_SECONDS
 
     def __init__(self, options: Options, around: Surroundings) -> None:
-        super().__init__()
-        self._options = options
-        self._around = around
+        super().__init__(options, around)
         self._greeted = McpPeer()
         self._calls: dict[jsonrpc.RpcId, McpJob] = {}
         """The jobs that a call waits for."""
@@ -115,9 +113,7 @@ class ZotMcpServer(JsonRpcServer):
 
         with self.lock:
             self._calls[id] = job
-        self.in_thread(
-            "zot-mcp-job", lambda: self._ended(job, job.work(self._options, self._around))
-        )
+        self.in_thread("zot-mcp-job", lambda: self._ended(job, job.work(self.options, self.around)))
         return None
 
     def _call_again(self, id: jsonrpc.RpcId, params: McpParams) -> JsonObject | None:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
+from copy import copy
 from functools import partial, wraps
 from itertools import islice
 from typing import Any, Concatenate, Self, Unpack
@@ -17,11 +18,11 @@ from msgspec.structs import replace
 from zot.core.shell import ShellOutput
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import AnyTool, Config, Settings, config_of
-from zot.sdk.coroutine import LoopTool
+from zot.sdk.coroutine import run_in
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
 from zot.sdk.runtime import Asked, CompactResult, NothingToResume, Runtime, Told
-from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel
+from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel, RunStream
 from zot.wire.eventlog import TICK
 from zot.wire.follow import KeptEvent, follow
 from zot.wire.frames import EventFrame
@@ -30,7 +31,7 @@ PAGE = 1000
 """Events that are read in one go."""
 
 
-class AsyncEventStream(AsyncIterator[EventFrame]):
+class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
     """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
 
     def __init__(
@@ -40,10 +41,7 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
-        run, self._channel = start(self._waker())
-        self.end = run if isinstance(run, StoredEnd) else None
-        """How a durable run ended that had ended before: then Done is all that comes."""
-        self._run = None if isinstance(run, StoredEnd) else run
+        super().__init__(*start(self._waker()))
 
     def __aiter__(self) -> Self:
         return self
@@ -59,11 +57,6 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
         if event is None:
             raise StopAsyncIteration
         return event
-
-    @property
-    def seq(self) -> int:
-        """Of a durable run: the number of the event that was taken last, in the event log."""
-        return self._channel.seq
 
     async def aclose(self) -> None:
         """Abort what still runs, and wait until it has stopped."""
@@ -129,10 +122,6 @@ class AsyncEventStream(AsyncIterator[EventFrame]):
         if channel is not None and not channel.ended:
             channel.end()
             self._cancel()
-
-    def _cancel(self) -> None:
-        if self._run is not None:
-            self._run.cancel.set()
 
 
 def at_once(
@@ -300,7 +289,8 @@ class AsyncRuntime:
         if asyncio.iscoroutinefunction(item):
             item = function_tool(item)
         if isinstance(item, FunctionTool) and item.is_async:
-            return LoopTool(item, self._running_loop)
+            item = copy(item)
+            item.run_async = lambda work, cancel: run_in(self._running_loop(), work, cancel)
         return item
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

@@ -10,10 +10,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from zot.cancel import Cancel
-from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import Cancelled
-from zot.provider.types import Json
-from zot.sdk.function import FunctionTool, as_output
 
 Work = Coroutine[Any, Any, Any]
 
@@ -42,23 +39,6 @@ def run_in(loop: asyncio.AbstractEventLoop, work: Work, cancel: Cancel) -> Any:
             return future.result()
         except CancelledError:
             raise Cancelled from None
-
-
-class LoopTool:
-    """A coroutine as a tool of an AsyncRuntime: it runs in the loop that reads the events."""
-
-    def __init__(self, tool: FunctionTool, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
-        self._tool = tool
-        self._loop = loop
-        self.name = tool.name
-        self.description = tool.description
-        self.schema = tool.schema
-        self.replay = tool.replay
-        self.reconcile = tool.reconcile
-
-    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        work = self._tool.started(args, context)
-        return as_output(run_in(self._loop(), work, context.cancel))
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, what: Callable[[], object]) -> None:

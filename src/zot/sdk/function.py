@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
 
+from zot.cancel import Cancel
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs
 from zot.core.tool import REPLAYS, Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import ToolError
@@ -52,6 +53,8 @@ class FunctionTool:
         if not self.description:
             raise TypeError(f"{self.name!r} needs a docstring: it tells the model what it is for")
         self.is_async = inspect.iscoroutinefunction(function)
+        self.run_async: Callable[[Any, Cancel], Any] | None = None
+        """How a coroutine is run; None: in a loop of its own."""
         self._function = function
         self._context_name = ""
         self._arguments = self._argument_struct(function, arguments)
@@ -65,7 +68,7 @@ class FunctionTool:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         result = self.started(args, context)
         if self.is_async:
-            result = coroutine.run_alone(result, context.cancel)
+            result = (self.run_async or coroutine.run_alone)(result, context.cancel)
         return as_output(result)
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:

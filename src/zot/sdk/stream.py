@@ -79,15 +79,28 @@ class Channel:
             self._condition.notify_all()
 
 
-class EventStream(Iterator[EventFrame]):
-    """The events of one prompt, up to and including Done. Closing it early aborts the run. A
-    durable run that a closed runtime leaves for the next one ends with RunSuspended instead."""
+class RunStream:
+    """What streams of events share, for whichever kind of program."""
 
     def __init__(self, run: Run | StoredEnd, channel: Channel) -> None:
         self.end = run if isinstance(run, StoredEnd) else None
         """How a durable run ended that had ended before: then Done is all that comes."""
         self._run = None if isinstance(run, StoredEnd) else run
         self._channel = channel
+
+    @property
+    def seq(self) -> int:
+        """Of a durable run: the number of the event that was taken last, in the event log."""
+        return self._channel.seq
+
+    def _cancel(self) -> None:
+        if self._run is not None:
+            self._run.cancel.set()
+
+
+class EventStream(RunStream, Iterator[EventFrame]):
+    """The events of one prompt, up to and including Done. Closing it early aborts the run. A
+    durable run that a closed runtime leaves for the next one ends with RunSuspended instead."""
 
     def __iter__(self) -> Self:
         return self
@@ -97,11 +110,6 @@ class EventStream(Iterator[EventFrame]):
         if event is None:
             raise StopIteration
         return event
-
-    @property
-    def seq(self) -> int:
-        """Of a durable run: the number of the event that was taken last, in the event log."""
-        return self._channel.seq
 
     def close(self) -> None:
         """Abort what still runs, and wait until it has stopped."""
@@ -121,5 +129,4 @@ class EventStream(Iterator[EventFrame]):
     def _abort(self) -> None:
         if not self._channel.ended:
             self._channel.end()
-            if self._run is not None:
-                self._run.cancel.set()
+            self._cancel()

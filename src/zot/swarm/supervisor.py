@@ -116,15 +116,7 @@ class SwarmSupervisor:
     async def _do(self, command: commands.AnySwarmCommand) -> Any:
         match command:
             case commands.Submit():
-                task = command.task
-                if task.engine:
-                    engine = await self._start_engine()
-                    await asyncio.to_thread(engine.check, task)
-                if task.base and not task.here:
-                    await asyncio.to_thread(
-                        self._runner.trees.check_base, task.directory, task.base
-                    )
-                return self._submit(command)
+                return await self._submit(command)
             case commands.ListAgents():
                 return [supervised.agent.summary() for supervised in self._runner.agents.values()]
             case commands.Send():
@@ -202,8 +194,14 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} has not begun: there is nothing to see yet")
         return supervised.agent.tree
 
-    def _submit(self, command: commands.Submit) -> str:
+    async def _submit(self, command: commands.Submit) -> str:
         task = command.task
+        if task.engine:
+            engine = await self._start_engine()
+            await asyncio.to_thread(engine.check, task)
+        if task.base and not task.here:
+            check = self._runner.trees.check_base
+            await asyncio.to_thread(check, task.directory, task.base)
         if task.id in self._runner.agents:
             raise SwarmError(f"there is an agent {task.id!r} already")
         after = tuple(pick(list(self._runner.agents), id) for id in task.after)

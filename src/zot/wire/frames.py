@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from zot.core import events
 from zot.core.rule import Rule
-from zot.core.session import ChangedFile
+from zot.core.session import ChangedFile, SessionFacts
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.lines import encode_line
@@ -339,24 +339,15 @@ class McpServerShape(Frozen, omit_defaults=True):
     error: str = ""
 
 
-class SessionShape(Frozen, omit_defaults=True):
+class SessionShape(SessionFacts, omit_defaults=True, kw_only=True):
     """A session at a glance."""
 
     id: str
     path: str
     """Empty: it is kept in memory only."""
     message_count: int
-    cwd: str = ""
-    title: str = ""
-    first_text: str = ""
-    """How it began."""
-    provider: str = ""
-    model: str = ""
-    started: str = ""
     modified: str = ""
     cost_usd: float = 0.0
-    parent: str = ""
-    """The session it was forked from."""
 
 
 class Sessions(Frozen):

@@ -13,7 +13,9 @@ from msgspec import Raw
 from zot import jsonrpc
 from zot.bugs import internal_error
 from zot.errors import Cancelled, ZotError
+from zot.home import Surroundings
 from zot.lines import LineTooLong
+from zot.settings.flags import Options
 from zot.wire.serving import STOP_SECONDS, LineServer
 
 
@@ -22,8 +24,10 @@ class JsonRpcServer(LineServer):
     join_seconds = STOP_SECONDS
     """How long the end waits for each thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: Options, around: Surroundings) -> None:
         super().__init__()
+        self.options = options
+        self.around = around
         self.questions = jsonrpc.OpenRequests()
         self.lock = threading.Lock()
         self.threads: set[threading.Thread] = set()

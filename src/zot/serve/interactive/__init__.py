@@ -1,5 +1,5 @@
 """`zot` at a terminal: a person and the agent. Joins the room `tui/` with a `Runtime`.
 
-`loop.py` waits and draws, `app.py` is what a key does, `view.py` turns events into blocks,
-`commands.py` has the slash commands.
+`loop.py` waits and draws, `app.py` is what a key does, `asking.py` opens menus and questions,
+`view.py` turns events into blocks, `slash/` has the slash commands.
 """

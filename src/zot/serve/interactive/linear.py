@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import termios
+import time
 from typing import TYPE_CHECKING
 
 from zot.lines import write_all
@@ -27,6 +28,7 @@ WIDTH = 10_000
 """Nothing is wrapped: whoever reads it out, or shows it, does that better."""
 WELCOME = "zot, line by line (--linear). /help lists commands, Ctrl+C stops, Ctrl+D leaves."
 MAX_LINE = 1_000_000
+MENU_SECONDS = 3.0
 
 
 class LineTerminal:
@@ -122,8 +124,19 @@ class LinearApp(App):
         self.hidden = False
         """A key is being typed, which the terminal must not show."""
         self._waiting = False
+        self._heard_at = 0.0
+        """When a line was typed last."""
         self._running = ""
         self._typed: list[str] = []
+
+    def tick(self) -> float | None:
+        waits = (super().tick(), self._menu_may_come() or None)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _menu_may_come(self) -> float:
+        """For so many seconds: what a command looks up in a thread is waited for, but no login or
+        download that takes minutes."""
+        return max(0.0, self._heard_at + MENU_SECONDS - time.monotonic()) if self.working else 0.0
 
     def say_news(self) -> None:
         """Everything that settled since the last time, then who is to speak next."""
@@ -163,7 +176,8 @@ class LinearApp(App):
             self._announced = overlay
             return
         self._announced = None
-        busy = self.loading or self.working or (self.built is not None and self.built.busy)
+        busy = self.loading or (self.built is not None and self.built.busy)
+        busy = busy or self._menu_may_come() > 0
         if not busy and not self._waiting:
             write_all(1, b"you: ")
             self._waiting = True
@@ -176,6 +190,7 @@ class LinearApp(App):
 
     def take_line(self, text: str) -> None:
         self._waiting = False
+        self._heard_at = time.monotonic()
         if self.overlays:
             overlay = self.overlays[-1]
             if not overlay.take_line(text):

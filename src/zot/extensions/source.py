@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from zot import __version__
 from zot.cancel import Cancel
 from zot.core import hook
 from zot.core.events import Event
@@ -30,15 +29,6 @@ if TYPE_CHECKING:
     from zot.extensions.host import ExtensionHost, HostSettings
 else:
     guests = Later("zot.extensions.guest")
-
-
-BUILTIN_COMMANDS = frozenset(
-    (
-        *("reload-ext", "help", "clear", "compact", "model", "reasoning", "sessions", "session"),
-        *("skills", "settings", "login", "logout", "new", "exit", "quit"),
-    )
-)
-"""Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
 class ExtensionOptions(Frozen, kw_only=True):
@@ -273,14 +263,12 @@ class Extensions(hook.Hook):
         return HostSettings(
             cwd=Path(options.cwd),
             home=Path(options.home),
-            zot_version=__version__,
             environ=options.around.environ,
             explicit=tuple(Path(options.around.absolute(word)) for word in options.explicit),
             search=options.search,
             trusted=options.trusted(),
             secrets=options.secrets,
             reserved_tools=options.reserved,
-            reserved_commands=BUILTIN_COMMANDS,
             limits=ExtensionLimits(grace=_grace(options.around.environ)),
         )
 

@@ -453,11 +453,7 @@ def _has_servers(setup: Setup, entries: Mapping[str, Json]) -> bool:
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
-    """A slip here would let a tool run unasked.
-
-    Raises:
-        ConfigError: a name that is no tool's.
-    """
+    """A slip here would let a tool run unasked. Raises ConfigError: a name that is no tool's."""
     for name in options.approve or ():
         if name not in (*known, SkillTool.name, TASK, SWARM, SERVER_TOOLS, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")

@@ -50,12 +50,7 @@ class Files(Protocol):
     """Reads and writes the user's files where the agent's tools work."""
 
     def content(self, path: str) -> bytes | None:
-        """What is in a file; None: there is none.
-
-        Raises:
-            ToolError: it cannot be read.
-        """
-        ...
+        """What is in a file; None: there is none. Raises ToolError: it cannot be read."""
 
     def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
         """Write or remove a file that has this content now.
@@ -63,15 +58,12 @@ class Files(Protocol):
         Raises:
             ToolError: it has another one, or cannot be written.
         """
-        ...
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
         """The rows that differ, with some around them; bounded."""
-        ...
 
     def planned(self, call: ToolCall) -> PlannedChange | None:
         """What a call would change in its file; None: it changes none, or would fail."""
-        ...
 
 
 def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownChange:

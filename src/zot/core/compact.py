@@ -80,11 +80,7 @@ class Compactor:
         return self._cut(context) > 1
 
     def plan(self, context: Sequence[tuple[str, types.Message]], reason: Reason) -> CompactPlan:
-        """What to summarise and what to keep.
-
-        Raises:
-            CommandError: there is nothing to compact.
-        """
+        """What to summarise and what to keep. Raises CommandError: there is nothing to compact."""
         if not context:
             raise CommandError("nothing to compact: the transcript is empty")
         cut = self._cut(context)

@@ -93,11 +93,9 @@ class Hook:
 
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:
         """What all guards together decided about a call; too late to change it."""
-        return
 
     def subagent_changed(self, subagent: Subagent) -> None:
         """An agent below this one begins (`running`) or has ended."""
-        return
 
 
 def asked(ask: Callable[[], Verdict]) -> Verdict | Block:

@@ -18,12 +18,9 @@ class Rules(Protocol):
 
     def all(self) -> Sequence[Rule]:
         """Raises ConfigError when they cannot be read."""
-        ...
 
     def add(self, rule: Rule) -> None:
         """Raises ConfigError when it cannot be written."""
-        ...
 
     def remove(self, rule: Rule) -> bool:
         """False: there is no such rule. Raises ConfigError when it cannot be written."""
-        ...

@@ -111,11 +111,9 @@ class Contents(Protocol):
 
     def keep(self, hash: str, content: bytes) -> None:
         """Keep it if that can be done; never fails."""
-        ...
 
     def load(self, hash: str) -> bytes | None:
         """None: it is not kept, or not any more."""
-        ...
 
 
 class Store(Protocol):
@@ -124,7 +122,6 @@ class Store(Protocol):
     @property
     def contents(self) -> Contents | None:
         """None: it keeps entries only."""
-        ...
 
     def append(self, entry: Entry) -> None:
         """Write one entry.
@@ -132,11 +129,9 @@ class Store(Protocol):
         Raises:
             SessionError: it could not be written; what was written before is intact.
         """
-        ...
 
     def sync(self) -> None:
         """Make what was appended survive a power cut, as far as the user asked for that."""
-        ...
 
     def close(self) -> None: ...
 
@@ -147,7 +142,6 @@ class FencedStore(Store, Protocol):
 
     def fence(self) -> None:
         """From now on `append` raises SessionTaken once another process has written."""
-        ...
 
 
 class SessionFacts(Frozen):

@@ -56,7 +56,6 @@ class Confine(Protocol):
         Raises:
             ToolError: it cannot be kept there.
         """
-        ...
 
 
 class Shell(Protocol):
@@ -67,11 +66,9 @@ class Shell(Protocol):
 
     def set_jail(self, on: bool) -> None:
         """Raises ConfigError when the working directory cannot be a jail."""
-        ...
 
     def end_background(self) -> None:
         """End what commands of the session left running."""
-        ...
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         """Run a command to its end; `show` gets the output as it comes.
@@ -80,7 +77,6 @@ class Shell(Protocol):
             CommandError: there is nothing to run.
             ToolError: it could not be started.
         """
-        ...
 
 
 def entry_of(ran: ShellOutput, *, hidden: bool) -> Body:

@@ -31,24 +31,19 @@ class SourceHost(Protocol):
     def questions_before(self) -> int:
         """Questions that were asked of a person before. The numbers of new ones go on from there:
         a late answer must not meet another question."""
-        ...
 
     def show(self, event: Event) -> None:
         """Tell the client something; left out while it does not read."""
-        ...
 
     def can_answer(self, what: Question) -> bool:
         """Whether somebody is there who sees a question of this kind."""
-        ...
 
     def submit(self, text: str, slash: bool) -> bool:
         """Say something for the person, or (`slash`) run a command; False: the client does that
         itself."""
-        ...
 
     def tools_changed(self) -> None:
         """From within a tool: the next model call is to know other tools."""
-        ...
 
     def call_tool(
         self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
@@ -59,7 +54,6 @@ class SourceHost(Protocol):
             ToolError: it failed, or was refused.
             Cancelled: it was aborted.
         """
-        ...
 
 
 class ToolSource(Protocol):
@@ -68,7 +62,6 @@ class ToolSource(Protocol):
 
     def start(self, host: SourceHost) -> None:
         """Begin in the background; returns at once, and may be called again."""
-        ...
 
     def prepare(self, cancel: Cancel) -> None:
         """Before a run: wait until the tools are known.
@@ -76,11 +69,9 @@ class ToolSource(Protocol):
         Raises:
             Cancelled: the run was aborted meanwhile.
         """
-        ...
 
     def tools(self) -> Sequence[Tool]:
         """The tools there are now; the same objects as long as nothing changed."""
-        ...
 
     def close(self) -> None: ...
 
@@ -135,7 +126,6 @@ class CommandSource(Protocol):
             CommandError: there is no such command.
             Cancelled: the caller gave up.
         """
-        ...
 
 
 class ExtensionState(Frozen):
@@ -166,7 +156,6 @@ class ServerSource(Protocol):
 
     def servers(self) -> Sequence[ServerState]:
         """All of them; starts none."""
-        ...
 
 
 class PersonAnswer(Frozen):
@@ -185,15 +174,12 @@ class PanelSource(Protocol):
 
     def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Answer a question; False if it is not open."""
-        ...
 
     def open_questions(self) -> Sequence[str]:
         """The ids of those that can be answered."""
-        ...
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
         """Pass on a key; False if that extension does not run."""
-        ...
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool: ...
 
@@ -201,7 +187,6 @@ class PanelSource(Protocol):
 
     def reload(self) -> Sequence[ExtensionState]:
         """Stop all and start those that are there now; between runs only."""
-        ...
 
 
 # Which of these a source is. Not by isinstance(): since Python 3.12 that loads `inspect` for a

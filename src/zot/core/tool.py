@@ -92,7 +92,6 @@ class Tool(Protocol):
     @property
     def schema(self) -> dict[str, Json]:
         """JSON Schema of the arguments: an object schema."""
-        ...
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         """Do the work. `args` were checked against the schema.
@@ -101,7 +100,6 @@ class Tool(Protocol):
             ToolError: it failed; the text is the result the model sees.
             Cancelled: the turn was aborted and nothing of the tool's is left running.
         """
-        ...
 
 
 class WrappedTool:
@@ -117,7 +115,6 @@ class ReconcilingTool(Protocol):
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Find out what became of a call that was cut off; nothing may be done here."""
-        ...
 
 
 def can_reconcile(tool: object) -> TypeGuard[ReconcilingTool]:

@@ -60,11 +60,9 @@ class CallIO(Protocol):
         Raises:
             JournalError: it cannot be noted, so the tool must not run.
         """
-        ...
 
     def pause(self, call_id: str, state: Json) -> None:
         """As `ToolContext.pause`. Raises JournalError, and Cancelled when the run was given up."""
-        ...
 
 
 class BatchIO(CallIO, Protocol):

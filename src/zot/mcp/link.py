@@ -98,7 +98,6 @@ class Link(Protocol):
 
     def is_alive(self) -> bool:
         """Whether it can take another request, as far as anybody knows."""
-        ...
 
     def request(self, ask: LinkRequest) -> Raw:
         """Send a request and wait for its result.
@@ -109,20 +108,16 @@ class Link(Protocol):
             McpGone: it has ended.
             Cancelled: nobody wants the answer any more; the server was told.
         """
-        ...
 
     def notify(self, method: str, params: dict[str, Json]) -> None:
         """Send a notification; one that cannot be sent is left out."""
-        ...
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
         """Send a request whose answer is a stream of notifications, for as long as it lasts;
         without a method: what a server with sessions says unasked."""
-        ...
 
     def last_words(self) -> str:
         """What the server complained about, for an error message."""
-        ...
 
     def close(self) -> None: ...
 

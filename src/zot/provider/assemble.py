@@ -45,12 +45,10 @@ class AnswerReader(Protocol):
     @property
     def done(self) -> bool:
         """The event that ends an answer of this API was seen."""
-        ...
 
     @property
     def complete(self) -> bool:
         """The answer is whole, though more may follow: token counts, a closing word."""
-        ...
 
     def read(self, data: bytes) -> None:
         """Take one event's data; what follows from it is in `out`.
@@ -58,7 +56,6 @@ class AnswerReader(Protocol):
         Raises:
             ProviderError: the event says so, or is not one.
         """
-        ...
 
     def finish(self) -> types.Finished:
         """The whole answer, after the body ended.
@@ -67,7 +64,6 @@ class AnswerReader(Protocol):
             BadResponse: the body ended before the answer did.
             Refused: the model or a filter refused.
         """
-        ...
 
 
 class Wire(Protocol):
@@ -75,13 +71,11 @@ class Wire(Protocol):
 
     def path(self, request: types.Request) -> str:
         """Below the base URL, from the version on: `/v1/...`."""
-        ...
 
     def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]: ...
 
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         """The request; what it has in common with the last one is taken from `kept`."""
-        ...
 
     def reader(self, provider: str) -> AnswerReader: ...
 

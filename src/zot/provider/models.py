@@ -20,11 +20,9 @@ class Models(Protocol):
             ConfigError: there is no such model.
             AuthError: its provider has no credential.
         """
-        ...
 
     def all(self, provider: str = "") -> Sequence[Model]:
         """Those of one provider, or of every one with a credential."""
-        ...
 
     def connect(self, model: Model) -> Provider: ...
 
@@ -34,7 +32,6 @@ class Models(Protocol):
         Raises:
             AuthError: there is none any more.
         """
-        ...
 
 
 def levels(model: Model) -> list[Level]:

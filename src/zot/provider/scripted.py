@@ -98,11 +98,7 @@ class ScriptedProvider:
 
     @classmethod
     def from_file(cls, path: str) -> ScriptedProvider:
-        """Read a script.
-
-        Raises:
-            ConfigError: the file cannot be read or is not a script.
-        """
+        """Read a script. Raises ConfigError: the file cannot be read or is not a script."""
         try:
             with open(path, "rb") as file:  # noqa: PTH123  pathlib is not on the start-up path
                 data = file.read()

@@ -285,8 +285,6 @@ class Provider(Protocol):
             ProviderError: the call failed, before or after content was streamed.
             Cancelled: the turn was aborted; within milliseconds, whatever the server does.
         """
-        ...
 
     def close(self) -> None:
         """Let go of connections; the provider can be used again."""
-        ...

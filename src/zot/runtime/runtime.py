@@ -178,11 +178,7 @@ class Runtime(CommandedRuns):
         self._sources.prepare(cancel)
 
     def stop(self) -> None:
-        """Abort what runs and wait for its end.
-
-        Raises:
-            BusyError: it does not stop.
-        """
+        """Abort what runs and wait for its end. Raises BusyError: it does not stop."""
         deadline = time.monotonic() + 2 * ABORT_GRACE + 1
         while (run := self.running) is not None:
             self.abort()
@@ -552,11 +548,7 @@ class Runtime(CommandedRuns):
         confirmed: bool = False,
         cancelled: bool = False,
     ) -> None:
-        """Answer an ExtensionAsk.
-
-        Raises:
-            CommandError: no such question is open.
-        """
+        """Answer an ExtensionAsk. Raises CommandError: no such question is open."""
         self._dialogs.answer(request_id, PersonAnswer(value, confirmed, cancelled))
 
     def open_dialogs(self) -> list[ExtensionAsk]:

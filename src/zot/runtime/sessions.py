@@ -17,7 +17,6 @@ class Sessions(Protocol):
         Raises:
             SessionError: it cannot be written.
         """
-        ...
 
     def open(self, name: str, current: Session) -> Session:
         """The session of a path, or of the beginning of an id; `current` itself if that is it.
@@ -25,11 +24,9 @@ class Sessions(Protocol):
         Raises:
             SessionError: there is none, it is in use, or cannot be read or written.
         """
-        ...
 
     def list(self, *, everywhere: bool, limit: int) -> Sequence[SessionInfo]:
         """What is kept of this directory or of all, latest first."""
-        ...
 
     def info(self, session: Session) -> SessionInfo: ...
 
@@ -39,7 +36,6 @@ class Sessions(Protocol):
         Raises:
             SessionError: there is no such session or entry, or the copy cannot be written.
         """
-        ...
 
     def export(self, name: str, format: ExportFormat, target: str, current: Session) -> Exported:
         """A session for other programs; an empty target: as text.
@@ -47,4 +43,3 @@ class Sessions(Protocol):
         Raises:
             SessionError: there is no such session, or it cannot be written.
         """
-        ...

@@ -76,7 +76,6 @@ class Writer(Protocol):
 
     def entry(self, entry: Entry, session: Session) -> bytes:
         """Its lines, perhaps none. The session has the entries that came before."""
-        ...
 
 
 class Format(Frozen):

@@ -183,11 +183,7 @@ def change(path: str, edit: Callable[[dict[str, Json]], None], inside: str | Non
 
 
 def find_setting(name: str) -> Setting:
-    """The setting of that name, or that had it.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The setting of that name, or that had it. Raises ConfigError: there is none."""
     name = _OUR_NAMES.get(name, name)
     if name not in FILE_SETTINGS:
         hint = f" (did you mean {near}?)" if (near := _near(name)) else ""

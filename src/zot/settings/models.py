@@ -111,11 +111,7 @@ class KnownModels:
         return {**PROVIDERS, **self._providers}
 
     def provider(self, name: str) -> ProviderInfo:
-        """The provider of that name or alias.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """The provider of that name or alias. Raises ConfigError: there is none."""
         if name in self._providers:
             return self._providers[name]
         info = find_provider(name)
@@ -131,11 +127,7 @@ class KnownModels:
         return tuple(by_id.values())
 
     def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
-        """One model.
-
-        Raises:
-            ConfigError: the provider has no such model.
-        """
+        """One model. Raises ConfigError: the provider has no such model."""
         row = self._models.get(provider, {}).get(id)
         listed = next((model for model in self._listed(provider) if model.id == id), None)
         if row is not None:

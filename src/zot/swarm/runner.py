@@ -84,11 +84,9 @@ class RemoteAgents(Protocol):
 
     def check(self, task: SwarmTask) -> None:
         """Raises SwarmError for a task that cannot be done elsewhere."""
-        ...
 
     def begin(self, supervised: Supervised) -> None:
         """See to it that it runs. It may be asked again and again."""
-        ...
 
     def cancel(self, supervised: Supervised) -> None: ...
 

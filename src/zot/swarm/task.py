@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from zot.errors import ZotError
+from zot.provider.types import Model
 from zot.swarm.worktrees import DiffSize, Worktree
 
 SLUG_LENGTH = 24
@@ -55,6 +56,39 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     """Further words for `zot rpc`."""
     engine: Literal["", "temporal"] = ""
     """Who runs it; empty: the supervisor, as a child of its own."""
+
+
+class Conversation(Protocol):
+    """A runtime, as far as an agent beside it is concerned."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def cwd(self) -> str: ...
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def asked_tools(self) -> tuple[str, ...]: ...
+
+    @property
+    def is_jailed(self) -> bool: ...
+
+
+def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, Any]:
+    """Options of a task: the same model and directory, and no more freedom than there. `words` are
+    for its `zot rpc`."""
+    return {
+        "directory": conversation.cwd,
+        "provider": conversation.model.provider,
+        "model": conversation.model.id,
+        "approve": conversation.asked_tools,
+        "jail": conversation.is_jailed,
+        "parent": conversation.session_id,
+        "words": words,
+    }
 
 
 # --- rows of the swarm itself, among the frames of the agent --------------------------------------

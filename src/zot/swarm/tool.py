@@ -19,8 +19,7 @@ from zot.swarm.agent import AgentSummary
 from zot.swarm.follow import OVER, FollowedAgent, Roster, answer_of
 from zot.swarm.local import LocalSwarm
 from zot.swarm.schedule import by_need
-from zot.swarm.start import Conversation, inherited
-from zot.swarm.task import pick
+from zot.swarm.task import Conversation, inherited, pick
 
 NAME = "swarm"
 MAX_AGENTS = 50

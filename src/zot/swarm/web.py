@@ -1,10 +1,9 @@
 """What the two HTTP servers share, the hub of workers and the page of all agents: where they
-listen, how much they take, how they refuse. Loads neither uvicorn nor starlette by itself."""
+listen, how much they take, how they refuse. Loads neither TLS nor a library of the web at once."""
 
 from __future__ import annotations
 
 import socket
-import ssl
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,11 +12,14 @@ from zot.errors import ConfigError, UsageError, ZotError
 from zot.later import Later
 
 if TYPE_CHECKING:
+    import ssl
+
     import uvicorn
     from starlette import responses
     from starlette.applications import Starlette
     from starlette.requests import Request
 else:
+    ssl = Later("ssl")
     uvicorn = Later("uvicorn")
     responses = Later("starlette.responses")
 

@@ -54,11 +54,7 @@ class Place:
         return Path(self.environ.get("TMPDIR") or "/tmp")
 
     def resolve(self, argument: object, *, name: str = "path") -> Path:
-        """The absolute path that an argument means.
-
-        Raises:
-            ToolError: it means none.
-        """
+        """The absolute path that an argument means. Raises ToolError: it means none."""
         return paths.resolve(self.cwd, argument, self.environ, name=name)
 
     def shown(self, path: Path) -> str:

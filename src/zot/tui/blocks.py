@@ -41,22 +41,18 @@ class LiveBlock(Protocol):
     @property
     def closed(self) -> bool:
         """It will not change any more."""
-        ...
 
     def settle(self, width: int) -> list[Line]:
         """Lines that are final since it was last asked; all that is left once it is closed."""
-        ...
 
     def live(self, width: int, height: int) -> list[Line]:
         """The rest, as it is now."""
-        ...
 
     @property
     def source(self) -> str: ...
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         """All of it, for a pager."""
-        ...
 
 
 class WholeBlock:

@@ -33,19 +33,15 @@ class Drawn(Struct, frozen=True):
 class Overlay(Protocol):
     def draw(self, width: int, height: int) -> Drawn:
         """At most so many lines."""
-        ...
 
     def key(self, key: KeyPress) -> None:
         """Take a key; every key is the overlay's while it is open."""
-        ...
 
     def spoken(self) -> list[str]:
         """The same as plain lines, where nothing can be drawn twice."""
-        ...
 
     def take_line(self, text: str) -> bool:
         """Take a typed line as the answer; False: it is none, and the overlay is open still."""
-        ...
 
 
 class MenuItem(Struct, frozen=True):

@@ -23,7 +23,6 @@ class Section(Protocol):
     @property
     def source(self) -> str:
         """What is searched and copied."""
-        ...
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]: ...
 

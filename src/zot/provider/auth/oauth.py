@@ -144,11 +144,7 @@ def begin(server: AuthServer, redirect_uri: str) -> Attempt:
 
 
 def exchange(server: AuthServer, attempt: Attempt, code: str) -> Credential:
-    """The credential for a code.
-
-    Raises:
-        AuthError: the server refused.
-    """
+    """The credential for a code. Raises AuthError: the server refused."""
     fields = {
         "grant_type": "authorization_code",
         "code": code,

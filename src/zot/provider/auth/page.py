@@ -39,11 +39,7 @@ class KeyPage:
         self.url = f"{self._server.url}/?token={self._token}"
 
     def wait(self, cancel: Cancel, seconds: float = WAIT_SECONDS) -> bool:
-        """Whether a key was taken in time.
-
-        Raises:
-            Cancelled: it was given up.
-        """
+        """Whether a key was taken in time. Raises Cancelled: it was given up."""
         with cancel.calling(self.done.set):
             taken = self.done.wait(seconds)
         cancel.check()

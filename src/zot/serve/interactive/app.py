@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import attach, notify, questions, screens, swarm_feed
+    from zot.serve.interactive import attach, look, questions, screens, swarm_feed
     from zot.serve.interactive import state as states
     from zot.serve.interactive import view as views
     from zot.serve.interactive.kept import Draft, History
-    from zot.serve.interactive.look import ThemeChoice
     from zot.serve.interactive.slash import models
     from zot.serve.interactive.slash import table as slash_table
     from zot.serve.interactive.view import View
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
 else:
-    attach, notify, questions, screens = later(
-        "zot.serve.interactive", "attach", "notify", "questions", "screens"
+    attach, look, questions, screens = later(
+        "zot.serve.interactive", "attach", "look", "questions", "screens"
     )
     states, swarm_feed, views = later("zot.serve.interactive", "state", "swarm_feed", "view")
     models, slash_table = later("zot.serve.interactive.slash", "models", "table")
@@ -124,7 +123,7 @@ class App(Asking):
         self._hint = ""
         self.completion = Completion(self)
         self._actions = self._own_actions()
-        self._themes: ThemeChoice | None = None
+        self._themes: look.ThemeChoice | None = None
         self.vi: ViKeys | None = None
         """Set where the person wants vi's keys."""
         self.written = Written(self.warn)
@@ -240,7 +239,7 @@ class App(Asking):
     def call_back(self, text: str) -> None:
         """Tell a person who looks elsewhere that zot waits for them, or is done."""
         if not self.focused:
-            self.loop.terminal.write(notify.notification(text, self.around.environ))
+            self.loop.terminal.write(look.notification(text, self.around.environ))
 
     def exit(self, code: int = 0) -> None:
         self.loop.end(code)
@@ -475,7 +474,7 @@ class App(Asking):
             case name:
                 self._act(self.keymap.get(name, ""))
 
-    def dress(self, choice: ThemeChoice) -> None:
+    def dress(self, choice: look.ThemeChoice) -> None:
         """Use a theme; the terminal is asked for its background where that makes a difference,
         and keeps its own colours until it has answered that, or the question after it."""
         self._themes = choice

@@ -14,11 +14,14 @@ from msgspec import Struct
 from zot.errors import ConfigError
 from zot.extensions.manifest import themes
 from zot.text import printable
+from zot.tui.cells import clean
 from zot.tui.keymap import keymap_with
 from zot.tui.palette import DARK, LIGHT, theme_of
+from zot.tui.terminal import through_tmux
 from zot.tui.theme import Theme
 
 MAX_FILE = 1_000_000
+MAX_NOTIFICATION = 200
 BUILT_IN: dict[str, dict[str, object]] = {
     "terminal": {},
     "dark": {"styles": DARK},
@@ -104,3 +107,21 @@ def place(cwd: str) -> str:
     """Tells the terminal where one is: its title, and the directory for new tabs."""
     name = printable(Path(cwd).name or "/").replace("\n", " ")
     return f"\x1b]2;zot - {name}\x1b\\\x1b]7;file://{quote(cwd, safe='/')}\x1b\\"
+
+
+def notification(text: str, environ: Mapping[str, str]) -> str:
+    """Calls a person back who has gone to another window: a bell, and a message where the terminal
+    shows such."""
+    shown = clean(text).replace("\n", " ").replace(";", ",")[:MAX_NOTIFICATION]
+    program = environ.get("TERM_PROGRAM", "")
+    if "KITTY_WINDOW_ID" in environ:
+        message = f"\x1b]99;;{shown}\x1b\\"
+    elif program in ("iTerm.app", "ghostty", "WezTerm"):
+        message = f"\x1b]9;{shown}\x1b\\"
+    elif "VTE_VERSION" in environ:
+        message = f"\x1b]777;notify;zot;{shown}\x1b\\"
+    else:
+        return "\a"
+    if "TMUX" in environ:
+        message = through_tmux(message)
+    return message + "\a"

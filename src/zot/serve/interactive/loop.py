@@ -46,11 +46,9 @@ class LoopUser(Protocol):
 
     def tick(self) -> float | None:
         """Called before each frame; the seconds after which another one is due, if any."""
-        ...
 
     def signalled(self, number: int) -> None:
         """A signal that ends the program."""
-        ...
 
 
 class Loop:

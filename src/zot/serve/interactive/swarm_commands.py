@@ -9,7 +9,7 @@ from zot.errors import CommandError
 from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import the_swarm
 from zot.serve.interactive.swarm_screen import SwarmScreen
-from zot.swarm.start import inherited
+from zot.swarm.task import inherited
 from zot.tui.blocks import LinesBlock
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-ON_ALL_CORES = ("-n", "auto", "--dist", "worksteal")
+# Half of what tests do is to wait for processes: three of them keep two cores busy.
+ON_ALL_CORES = ("-n", str(3 * (os.cpu_count() or 1) // 2), "--dist", "worksteal")
 INTERRUPTED = 130
 TESTS_FAILED = 1
 # What depends on the version of Python: types and annotations, files, threads, the doors.
@@ -130,13 +131,10 @@ def run_tests(pytest: Sequence[object], words: Sequence[str], **variables: str) 
 
 
 def cover(*words: str) -> None:
-    """The tests with branch coverage, also of the processes they spawn; without words the slow ones
-    follow by themselves: each process they spawn would take a fifth of a second more."""
+    """The tests with branch coverage, also of the processes they spawn (tests/conftest.py says
+    which ones do not count)."""
     run(BIN / "coverage", "erase")
-    quick = ("-q", "-m", "not slow", *ON_ALL_CORES)
-    run_tests((BIN / "coverage", "run", "-m", "pytest"), words or quick)
-    if not words:
-        run_tests((BIN / "pytest",), ("-q", "-m", "slow", *ON_ALL_CORES))
+    run_tests((BIN / "coverage", "run", "-m", "pytest"), words or ("-q", *ON_ALL_CORES))
     run(BIN / "coverage", "combine", "--quiet")
     run(BIN / "coverage", "report")
 

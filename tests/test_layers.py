@@ -5,6 +5,9 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.untraced
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}

@@ -1,9 +1,12 @@
 import sys
 import unicodedata
 
+import pytest
+
 from zot.text import cookie_of, printable
 
 
+@pytest.mark.untraced
 def test_nothing_that_a_terminal_obeys_is_left():
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     kept = set(printable(every))

@@ -158,6 +158,7 @@ def test_progress_is_held_back_and_shown_by_the_next_tick() -> None:
     assert encoded(encoder, events.ToolProgress("unknown", "x")) == []
 
 
+@pytest.mark.untraced
 @FEW
 @given(st.lists(st.text(max_size=9000), max_size=12))
 def test_output_is_bounded_and_keeps_both_ends(pieces: list[str]) -> None:

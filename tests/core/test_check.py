@@ -119,6 +119,7 @@ schemas = st.recursive(
 )
 
 
+@pytest.mark.untraced
 @settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from("abcd"), json_values, max_size=3), schemas)
 def test_it_agrees_with_the_library_on_any_schema(args, schema):

@@ -210,6 +210,7 @@ def test_any_file_is_entries_or_an_error(data):
         pass
 
 
+@pytest.mark.untraced
 @given(st.lists(st.dictionaries(st.sampled_from(["name", "env", "headers", "command"]), JSON)))
 def test_any_acp_list_is_taken(servers):
     parse_servers(from_acp(servers), "given", "/")

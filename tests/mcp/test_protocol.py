@@ -161,6 +161,7 @@ def test_any_text_can_travel_as_a_header(text):
 # --- any value at all ------------------------------------------------------------------------
 
 
+@pytest.mark.untraced
 @given(LOOSE, st.booleans())
 def test_any_tool_is_read_or_unusable(raw, http):
     try:
@@ -171,6 +172,7 @@ def test_any_tool_is_read_or_unusable(raw, http):
     msgspec.json.encode(tool)
 
 
+@pytest.mark.untraced
 @given(LOOSE)
 def test_any_prompt_is_read_or_unusable(raw):
     try:
@@ -185,6 +187,7 @@ def test_any_result_is_an_output(result):
     assert all(isinstance(block, Text | Image) for block in output.content)
 
 
+@pytest.mark.untraced
 @given(st.dictionaries(st.sampled_from(["contents", "messages"]), st.lists(LOOSE) | JSON))
 def test_any_resource_and_any_prompt_is_text(result):
     resource_of(result, lambda text: text)

@@ -453,6 +453,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.untraced
 @given(st.lists(st.tuples(KINDS, st.dictionaries(FIELDS, JSON, max_size=3)), max_size=20))
 def test_no_stream_breaks_the_observer(frames):
     observer = Observer()

@@ -172,6 +172,7 @@ def test_the_output_limit_stays_within_the_window():
     assert output_limit(ask(tiny), 9_000) == 100
 
 
+@pytest.mark.untraced
 @settings(max_examples=200, deadline=None)
 @given(
     st.sampled_from(sorted(BY_API)),

@@ -87,6 +87,7 @@ def test_what_is_cut_short_is_never_taken_for_whole(made, at):
         assert not seen[4]
 
 
+@pytest.mark.untraced
 @settings(max_examples=300)
 @given(
     answers(),

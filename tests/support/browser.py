@@ -20,6 +20,10 @@ CHROMIUM = next(
 )
 
 
+ELSEWHERE = ("navigated", "context was destroyed", "Cannot find default execution context")
+"""What is said of a script whose page was just left for another one."""
+
+
 class Browser:
     def __init__(self, directory: Path, *more: str) -> None:
         assert CHROMIUM
@@ -75,8 +79,12 @@ class Browser:
     def wait_for(self, script: str, seconds: float = 30.0) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if found := self.run(script):
-                return found
+            try:
+                if found := self.run(script):
+                    return found
+            except AssertionError as error:
+                if not any(word in str(error) for word in ELSEWHERE):
+                    raise
             time.sleep(0.02)
         raise AssertionError(f"never true: {script}; page: {self.run('document.body.innerText')}")
 

@@ -1,4 +1,7 @@
-"""Published npm packages, fetched for a test and kept nowhere; the test is skipped without npm."""
+"""Published npm packages that tests need as a peer; the test is skipped without npm.
+
+`ZOT_TEST_CACHE` names where they are kept (default: .cache/packages in the repository).
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,17 @@ def node() -> str:
     return found
 
 
+CACHE = Path(__file__).parents[2] / ".cache" / "packages"
+
+
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where packages are kept; a directory of the user's choice survives the test run."""
-    named = os.environ.get("ZOT_TEST_CACHE")
-    return Path(named) if named else tmp_path_factory.mktemp("npm")
+def cache() -> Path:
+    """Where packages are kept, also those of PyPI, for the next run."""
+    return Path(os.environ.get("ZOT_TEST_CACHE") or CACHE)
 
 
 def unpacked(package: str, cache: Path) -> Path:
-    """A published package, fetched once; nothing of it is kept here."""
+    """A published package, fetched once."""
     folder = cache / package.rpartition("/")[2].replace("@", "-")
     with alone(folder):
         if not (folder / "package").exists():
@@ -54,8 +59,10 @@ def _fetch(package: str, folder: Path) -> None:
         pytest.skip("the package registry does not answer")
     if packed.returncode != 0:
         pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
+    half = folder / "half"
     with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extractall(half, filter="data")
+    (half / "package").rename(folder / "package")  # whole, or not there
 
 
 def installed(cache: Path, *packages: str) -> Path:

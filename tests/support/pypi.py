@@ -24,7 +24,8 @@ def fetched(cache: Path, package: str) -> Path:
 
 
 def _install(package: str, folder: Path) -> None:
-    words = ["install", "--quiet", "--disable-pip-version-check", "--target", str(folder)]
+    words = ["install", "--quiet", "--disable-pip-version-check", "--upgrade"]
+    words += ["--target", str(folder)]
     try:
         done = subprocess.run(
             [sys.executable, "-m", "pip", *words, package],

@@ -191,6 +191,7 @@ LINES = st.lists(
 )
 
 
+@pytest.mark.untraced
 @given(LINES, st.data())
 def test_a_lenient_edit_changes_lines_of_the_matched_region_only(
     lines: list[str], data: st.DataObject

@@ -28,6 +28,7 @@ def split(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
 
 
+@pytest.mark.untraced
 @given(PIECES, st.lists(st.integers(0, 500), max_size=8))
 def test_the_pieces_make_the_same_text_as_the_whole(data: bytes, cuts: list[int]) -> None:
     decoder = Decoder()
@@ -36,6 +37,7 @@ def test_the_pieces_make_the_same_text_as_the_whole(data: bytes, cuts: list[int]
     assert "".join(pieces) == clean(data.decode("utf-8", "replace"))
 
 
+@pytest.mark.untraced
 @given(PIECES)
 def test_no_control_character_passes(data: bytes) -> None:
     shown = clean(data.decode("utf-8", "replace"))

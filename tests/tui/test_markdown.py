@@ -86,6 +86,7 @@ def words(lines):
     return " ".join(plain(line) for line in lines).split()
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("width", "step"), [(4, 7), (30, 1), (90, 11)])
 def test_every_beginning_of_a_text_can_be_drawn(width, step):
     for end in range(0, len(RICH), step):
@@ -93,6 +94,7 @@ def test_every_beginning_of_a_text_can_be_drawn(width, step):
         assert all(line_cells(line) <= width for line in lines)
 
 
+@pytest.mark.untraced
 @settings(max_examples=100)
 @given(PIECES, st.integers(4, 60), st.integers(1, 9))
 def test_any_text_in_any_pieces_at_any_width(text, width, size):
@@ -102,6 +104,7 @@ def test_any_text_in_any_pieces_at_any_width(text, width, size):
     assert not any("\x1b" in plain(line) for line in lines)
 
 
+@pytest.mark.untraced
 @settings(max_examples=150, deadline=None)
 @given(PIECES, st.integers(4, 60), st.integers(1, 9))
 @example("```| a | b |\n---| --- | --- |\n", 4, 1)
@@ -127,6 +130,7 @@ def test_what_settles_while_it_streams_is_what_the_whole_looks_like(size):
     assert words(drawn(chunks, 60)) == words(MarkdownBlock(RICH, closed=True).settle(60))
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("size", [1, 4, 10_000])
 def test_a_long_list_and_long_code_settle_line_by_line(size):
     text = "".join(f"{n}. item {n}\n" for n in range(1, 80))
@@ -227,6 +231,7 @@ class CountedBlock(MarkdownBlock):
         return super()._document(source)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("pattern", OPEN_BLOCKS.values(), ids=OPEN_BLOCKS)
 def test_the_work_for_a_word_does_not_grow_with_the_block_it_stands_in(pattern):
     half, whole = (characters_parsed(pattern, size) for size in (2_000, 4_000))

@@ -31,6 +31,7 @@ def texts(lines):
     return [plain(line).rstrip() for line in lines]
 
 
+@pytest.mark.untraced
 @FEW
 @given(
     st.integers(20, 60),
@@ -58,6 +59,7 @@ def test_the_emulators_screen_is_the_frame_and_scrollback_is_what_settled(emulat
         assert shown.cursor[1] == 0
 
 
+@pytest.mark.untraced
 @FEW
 @given(st.lists(LINES, min_size=1, max_size=5), st.lists(LINES, min_size=1, max_size=5))
 def test_a_frame_that_is_drawn_again_writes_nothing(first, second):
@@ -70,6 +72,7 @@ def test_a_frame_that_is_drawn_again_writes_nothing(first, second):
 SIZES = st.tuples(st.integers(24, 70), st.integers(12, 24))
 
 
+@pytest.mark.untraced
 @FEW
 @given(
     st.lists(
@@ -122,6 +125,7 @@ def test_no_line_is_wider_than_the_room_it_was_cut_for():
         assert line_cells(clip(line, width, "...")) <= max(width, 3)
 
 
+@pytest.mark.untraced
 @settings(
     max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
 )

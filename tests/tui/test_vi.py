@@ -57,6 +57,7 @@ def test_escape_leaves_insert_mode_and_means_stop_the_second_time():
     assert vi.inserts
 
 
+@pytest.mark.untraced
 @given(
     st.text(alphabet="ab \n", max_size=20),
     st.text(alphabet="hjklwbe0$xdcyiaIAoOupPDCGgr123", max_size=30),

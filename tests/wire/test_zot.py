@@ -293,6 +293,7 @@ fields = st.dictionaries(
 )
 
 
+@pytest.mark.untraced
 @given(fields)
 def test_any_object_is_a_command_or_says_what_is_wrong_and_keeps_its_id(value):
     incoming = zot.decode(json.dumps(value).encode())

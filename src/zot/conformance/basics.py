@@ -7,8 +7,8 @@ import re
 
 import msgspec
 
-from zot.conformance.kit import Kit, last_of, of_type, prompt
-from zot.conformance.peer import Frame
+from zot.conformance.kit import Kit, last_of, of_type, one_server, prompt
+from zot.conformance.peer import DrivenServer, Frame
 
 TEXT_TURN = "turn_start assistant_start text_delta usage assistant_message turn_end"
 CALL = "tool_use_start tool_use_args tool_use_end"
@@ -18,96 +18,92 @@ PNG = base64.b64decode(
 )
 
 
-def commands(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send({"id": "p", "type": "ping"})
-        pong = peer.response("p")
-        kit.equal("ping", "ping answers pong", pong.get("data"), {"pong": True})
-        kit.equal("echo", "a response names its command", pong.get("command"), "ping")
-        peer.send({"id": "h", "type": "hello"})
-        data = peer.data("h")
-        kit.equal("protocol", "hello says protocol_version 1", data.get("protocol_version"), 1)
-        for field in ("version", "provider", "model"):
-            kit.check(f"hello_{field}", f"hello says {field}", isinstance(data.get(field), str))
-        peer.send({"id": "u", "type": "no_such_command"})
-        unknown = peer.response("u")
-        kit.equal("unknown", "an unknown command fails", unknown.get("success"), False)
-        kit.equal("unknown_name", "and is named", unknown.get("command"), "no_such_command")
-        kit.check("unknown_error", "and says why", isinstance(unknown.get("error"), str), unknown)
-        peer.send({"id": "f", "type": "ping", "no_such_field": [1]})
-        kit.check("extra_field", "unknown fields are ignored", peer.response("f")["success"])
-        peer.send({"type": "ping"}, {"id": "n", "type": "ping"})
-        peer.response("n")
-        kit.check(
-            "no_id",
-            "a command without id is answered without id",
-            any("id" not in frame for frame in of_type(peer.frames, "response")),
-        )
-        peer.send({"id": 7, "type": "ping"}, {"id": "m", "type": "ping"})
-        peer.response("m")
-        echoed = any(frame.get("id") == 7 for frame in peer.frames)
-        kit.check("number_id", "a number as id is echoed", echoed, peer.frames[-2], "should")
+def commands(kit: Kit, peer: DrivenServer) -> None:
+    peer.send({"id": "p", "type": "ping"})
+    pong = peer.response("p")
+    kit.equal("ping", "ping answers pong", pong.get("data"), {"pong": True})
+    kit.equal("echo", "a response names its command", pong.get("command"), "ping")
+    peer.send({"id": "h", "type": "hello"})
+    data = peer.data("h")
+    kit.equal("protocol", "hello says protocol_version 1", data.get("protocol_version"), 1)
+    for field in ("version", "provider", "model"):
+        kit.check(f"hello_{field}", f"hello says {field}", isinstance(data.get(field), str))
+    peer.send({"id": "u", "type": "no_such_command"})
+    unknown = peer.response("u")
+    kit.equal("unknown", "an unknown command fails", unknown.get("success"), False)
+    kit.equal("unknown_name", "and is named", unknown.get("command"), "no_such_command")
+    kit.check("unknown_error", "and says why", isinstance(unknown.get("error"), str), unknown)
+    peer.send({"id": "f", "type": "ping", "no_such_field": [1]})
+    kit.check("extra_field", "unknown fields are ignored", peer.response("f")["success"])
+    peer.send({"type": "ping"}, {"id": "n", "type": "ping"})
+    peer.response("n")
+    kit.check(
+        "no_id",
+        "a command without id is answered without id",
+        any("id" not in frame for frame in of_type(peer.frames, "response")),
+    )
+    peer.send({"id": 7, "type": "ping"}, {"id": "m", "type": "ping"})
+    peer.response("m")
+    echoed = any(frame.get("id") == 7 for frame in peer.frames)
+    kit.check("number_id", "a number as id is echoed", echoed, peer.frames[-2], "should")
 
 
-def text(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("say:hello wide world"))
-        frames = peer.events_until_done()
-        started = frames[0]
-        kit.equal("ack_first", "the first frame answers the prompt", started.get("id"), "1")
-        got = (started.get("data") or {}).get("started")
-        kit.equal("started", "it says started", got, True)
-        kit.order("order", frames, f"user_message {TEXT_TURN} done")
-        said = "".join(str(frame.get("delta")) for frame in of_type(frames, "text_delta"))
-        kit.equal("deltas", "the deltas make up the text", said, "hello wide world")
-        user = last_of(frames, "user_message")
-        block = [{"type": "text", "text": "say:hello wide world"}]
-        kit.equal("user_content", "user_message holds the prompt", user.get("content"), block)
-        message = last_of(frames, "assistant_message")
-        block = [{"type": "text", "text": "hello wide world"}]
-        kit.equal("content", "assistant_message holds the text", message.get("content"), block)
-        for name, frame in (("user_time", user), ("time", message)):
-            time = str(frame.get("time"))
-            kit.check(name, "time is RFC 3339", RFC3339.match(time) is not None, time)
-        step = last_of(frames, "turn_start").get("step")
-        kit.equal("step", "the first step is 1", step, 1)
-        kit.ends_well("stop", "stop is end (or end_turn)", frames)
-        kit.one_done(peer)
+def text(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("say:hello wide world"))
+    frames = peer.events_until_done()
+    started = frames[0]
+    kit.equal("ack_first", "the first frame answers the prompt", started.get("id"), "1")
+    got = (started.get("data") or {}).get("started")
+    kit.equal("started", "it says started", got, True)
+    kit.order("order", frames, f"user_message {TEXT_TURN} done")
+    said = "".join(str(frame.get("delta")) for frame in of_type(frames, "text_delta"))
+    kit.equal("deltas", "the deltas make up the text", said, "hello wide world")
+    user = last_of(frames, "user_message")
+    block = [{"type": "text", "text": "say:hello wide world"}]
+    kit.equal("user_content", "user_message holds the prompt", user.get("content"), block)
+    message = last_of(frames, "assistant_message")
+    block = [{"type": "text", "text": "hello wide world"}]
+    kit.equal("content", "assistant_message holds the text", message.get("content"), block)
+    for name, frame in (("user_time", user), ("time", message)):
+        time = str(frame.get("time"))
+        kit.check(name, "time is RFC 3339", RFC3339.match(time) is not None, time)
+    step = last_of(frames, "turn_start").get("step")
+    kit.equal("step", "the first step is 1", step, 1)
+    kit.ends_well("stop", "stop is end (or end_turn)", frames)
+    kit.one_done(peer)
 
 
-def usage(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("usage:100,10,5,2 say:one"))
-        first = last_of(peer.events_until_done(), "usage")
-        peer.send(prompt("usage:50,5 say:two", "2"))
-        second = last_of(peer.events_until_done(2), "usage")
-        counts = {"input": 100, "output": 10, "cache_read": 5, "cache_write": 2}
-        got = {name: first.get(name) for name in counts}
-        kit.equal("counts", "usage holds the provider's counts", got, counts)
-        total = second.get("cumulative") or {}
-        kit.equal("sum", "cumulative adds up", total.get("input"), 150)
-        cost = total.get("cost_usd")
-        known = isinstance(cost, int | float) and cost >= (first.get("cost_usd") or 0)
-        kit.check("cost", "cost_usd adds up", known, total)
+def usage(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("usage:100,10,5,2 say:one"))
+    first = last_of(peer.events_until_done(), "usage")
+    peer.send(prompt("usage:50,5 say:two", "2"))
+    second = last_of(peer.events_until_done(2), "usage")
+    counts = {"input": 100, "output": 10, "cache_read": 5, "cache_write": 2}
+    got = {name: first.get(name) for name in counts}
+    kit.equal("counts", "usage holds the provider's counts", got, counts)
+    total = second.get("cumulative") or {}
+    kit.equal("sum", "cumulative adds up", total.get("input"), 150)
+    cost = total.get("cost_usd")
+    known = isinstance(cost, int | float) and cost >= (first.get("cost_usd") or 0)
+    kit.check("cost", "cost_usd adds up", known, total)
 
 
-def tool(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("tool:bash:echo from the tool\nthen\nsay:all done"))
-        frames = peer.events_until_done()
-        first = f"turn_start assistant_start {CALL} usage assistant_message tool_call turn_end"
-        shown = [frame for frame in frames if frame.get("type") != "tool_progress"]
-        kit.order("order", shown, f"user_message {first} tool_result {TEXT_TURN} done")
-        _check_call(kit, frames)
-        result = last_of(frames, "tool_result")
-        kit.equal("is_error", "tool_result says is_error", result.get("is_error"), False)
-        text = str(result.get("content"))
-        kit.check("output", "tool_result holds the output", "from the tool" in text, text)
-        steps = [frame.get("step") for frame in of_type(frames, "turn_start")]
-        kit.equal("steps", "steps count up", steps, [1, 2])
-        stop = [frame.get("stop") for frame in of_type(frames, "turn_end")[:1]]
-        kit.equal("stop", "the first turn ends with tool_use", stop, ["tool_use"])
-        kit.one_done(peer)
+def tool(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("tool:bash:echo from the tool\nthen\nsay:all done"))
+    frames = peer.events_until_done()
+    first = f"turn_start assistant_start {CALL} usage assistant_message tool_call turn_end"
+    shown = [frame for frame in frames if frame.get("type") != "tool_progress"]
+    kit.order("order", shown, f"user_message {first} tool_result {TEXT_TURN} done")
+    _check_call(kit, frames)
+    result = last_of(frames, "tool_result")
+    kit.equal("is_error", "tool_result says is_error", result.get("is_error"), False)
+    text = str(result.get("content"))
+    kit.check("output", "tool_result holds the output", "from the tool" in text, text)
+    steps = [frame.get("step") for frame in of_type(frames, "turn_start")]
+    kit.equal("steps", "steps count up", steps, [1, 2])
+    stop = [frame.get("stop") for frame in of_type(frames, "turn_end")[:1]]
+    kit.equal("stop", "the first turn ends with tool_use", stop, ["tool_use"])
+    kit.one_done(peer)
 
 
 def _check_call(kit: Kit, frames: list[Frame]) -> None:
@@ -127,68 +123,62 @@ def _check_call(kit: Kit, frames: list[Frame]) -> None:
     kit.equal("block", "assistant_message holds the call as a block", kinds, ["tool_call"])
 
 
-def tools(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("tools:3:true\nthen\nsay:ok"))
-        frames = peer.events_until_done()
-        kinds = [frame["type"] for frame in frames]
-        calls = [frame.get("id") for frame in of_type(frames, "tool_call")]
-        results = [frame.get("id") for frame in of_type(frames, "tool_result")]
-        kit.equal("calls", "every call is announced", len(calls), 3)
-        before = "turn_end" in kinds and "tool_call" not in kinds[kinds.index("turn_end") :]
-        kit.check("announced_first", "all of them before turn_end", before, kinds)
-        kit.equal("results", "results come in call order", results, calls)
-        kit.one_done(peer)
+def tools(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("tools:3:true\nthen\nsay:ok"))
+    frames = peer.events_until_done()
+    kinds = [frame["type"] for frame in frames]
+    calls = [frame.get("id") for frame in of_type(frames, "tool_call")]
+    results = [frame.get("id") for frame in of_type(frames, "tool_result")]
+    kit.equal("calls", "every call is announced", len(calls), 3)
+    before = "turn_end" in kinds and "tool_call" not in kinds[kinds.index("turn_end") :]
+    kit.check("announced_first", "all of them before turn_end", before, kinds)
+    kit.equal("results", "results come in call order", results, calls)
+    kit.one_done(peer)
 
 
-def failing_tool(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("tool:bash:exit 3\ntool:no_such_tool:{}\nbadargs\nthen\nsay:ok"))
-        frames = peer.events_until_done()
-        errors = [frame.get("is_error") for frame in of_type(frames, "tool_result")]
-        kit.equal("is_error", "failed calls have is_error true", errors, [True] * 3)
-        kit.ends_well("goes_on", "the model gets to answer", frames)
-        kit.one_done(peer)
+def failing_tool(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("tool:bash:exit 3\ntool:no_such_tool:{}\nbadargs\nthen\nsay:ok"))
+    frames = peer.events_until_done()
+    errors = [frame.get("is_error") for frame in of_type(frames, "tool_result")]
+    kit.equal("is_error", "failed calls have is_error true", errors, [True] * 3)
+    kit.ends_well("goes_on", "the model gets to answer", frames)
+    kit.one_done(peer)
 
 
-def state(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("say:hello"))
-        peer.events_until_done()
-        peer.send({"id": "s", "type": "get_state"}, {"id": "m", "type": "get_messages"})
-        data = peer.data("s")
-        kit.equal("busy", "idle after done", data.get("busy"), False)
-        kit.equal("count", "message_count counts both messages", data.get("message_count"), 2)
-        for field in ("provider", "model", "cwd", "usage"):
-            kit.check(f"has_{field}", f"get_state says {field}", field in data, sorted(data))
-        messages = peer.data("m").get("messages") or []
-        roles = [message.get("role") for message in messages]
-        kit.equal("roles", "get_messages gives the transcript", roles, ["user", "assistant"])
-        peer.send({"id": "c", "type": "clear"}, {"id": "t", "type": "get_state"})
-        kit.check("clear", "clear succeeds", peer.response("c")["success"])
-        count = peer.data("t").get("message_count")
-        kit.equal("cleared", "clear drops the transcript", count, 0)
-        peer.send({"id": "g", "type": "get_models"}, {"id": "x", "type": "set_model", "model": 7})
-        models = peer.data("g").get("models") or [{}]
-        fields = {"id", "provider", "context_window", "max_output", "reasoning"}
-        kit.check("models", "get_models lists models", fields <= set(models[0]), models[0])
-        kit.equal(
-            "bad_model", "set_model without a name fails", peer.response("x")["success"], False
-        )
+def state(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("say:hello"))
+    peer.events_until_done()
+    peer.send({"id": "s", "type": "get_state"}, {"id": "m", "type": "get_messages"})
+    data = peer.data("s")
+    kit.equal("busy", "idle after done", data.get("busy"), False)
+    kit.equal("count", "message_count counts both messages", data.get("message_count"), 2)
+    for field in ("provider", "model", "cwd", "usage"):
+        kit.check(f"has_{field}", f"get_state says {field}", field in data, sorted(data))
+    messages = peer.data("m").get("messages") or []
+    roles = [message.get("role") for message in messages]
+    kit.equal("roles", "get_messages gives the transcript", roles, ["user", "assistant"])
+    peer.send({"id": "c", "type": "clear"}, {"id": "t", "type": "get_state"})
+    kit.check("clear", "clear succeeds", peer.response("c")["success"])
+    count = peer.data("t").get("message_count")
+    kit.equal("cleared", "clear drops the transcript", count, 0)
+    peer.send({"id": "g", "type": "get_models"}, {"id": "x", "type": "set_model", "model": 7})
+    models = peer.data("g").get("models") or [{}]
+    fields = {"id", "provider", "context_window", "max_output", "reasoning"}
+    kit.check("models", "get_models lists models", fields <= set(models[0]), models[0])
+    kit.equal("bad_model", "set_model without a name fails", peer.response("x")["success"], False)
 
 
-def image(kit: Kit) -> None:
-    with kit.peer() as peer:
-        picture = {"mime_type": "image/png", "data": base64.b64encode(PNG).decode()}
-        peer.send(prompt("say:seen", images=[picture]))
-        frames = peer.events_until_done()
-        blocks = last_of(frames, "user_message").get("content") or [{}]
-        shown = {"type": "image", "mime_type": "image/png", "bytes": len(PNG)}
-        kit.equal("block", "an image is shown as a count of bytes", blocks[-1], shown)
-        peer.send(prompt("", "2"), {"id": "p", "type": "ping"})
-        peer.response("p")
-        empty = peer.response("2")
-        kit.equal("empty", "an empty prompt is refused", empty["success"], False, "should")
+def image(kit: Kit, peer: DrivenServer) -> None:
+    picture = {"mime_type": "image/png", "data": base64.b64encode(PNG).decode()}
+    peer.send(prompt("say:seen", images=[picture]))
+    frames = peer.events_until_done()
+    blocks = last_of(frames, "user_message").get("content") or [{}]
+    shown = {"type": "image", "mime_type": "image/png", "bytes": len(PNG)}
+    kit.equal("block", "an image is shown as a count of bytes", blocks[-1], shown)
+    peer.send(prompt("", "2"), {"id": "p", "type": "ping"})
+    peer.response("p")
+    empty = peer.response("2")
+    kit.equal("empty", "an empty prompt is refused", empty["success"], False, "should")
 
 
-BASICS = (commands, text, usage, tool, tools, failing_tool, state, image)
+BASICS = tuple(map(one_server, (commands, text, usage, tool, tools, failing_tool, state, image)))

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, Literal
 
 from zot.conformance.peer import DrivenServer, Frame, Unfinished, count_of
@@ -130,6 +131,17 @@ class Kit:
         for name, value in values.items():
             command = [word.replace(name, value) for word in command]
         return command
+
+
+def one_server(scenario: Callable[[Kit, DrivenServer], None]) -> Callable[[Kit], None]:
+    """A scenario that drives one server, started in the plain way."""
+
+    @wraps(scenario)
+    def run(kit: Kit) -> None:
+        with kit.peer() as peer:
+            scenario(kit, peer)
+
+    return run
 
 
 def order_of(frames: Sequence[Frame]) -> list[str]:

@@ -5,40 +5,37 @@ from __future__ import annotations
 import os
 
 from zot.conformance.basics import TEXT_TURN
-from zot.conformance.kit import Kit, last_of, of_type, prompt
+from zot.conformance.kit import Kit, last_of, of_type, one_server, prompt
 from zot.conformance.peer import DrivenServer, Frame, count_of
 
 ABORT: Frame = {"id": "a", "type": "abort"}
 TOO_LONG = 17 * 1024 * 1024
 
 
-def refused(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("status:400"))
-        frames = peer.events_until_done()
-        kit.order("order", frames, "user_message turn_start turn_end error done")
-        end = last_of(frames, "turn_end")
-        kit.equal("stop", "turn_end says stop error", end.get("stop"), "error")
-        kit.check("reason", "turn_end says what failed", bool(end.get("error")), end)
-        same = last_of(frames, "error").get("message") == end.get("error")
-        kit.check("message", "error repeats it", same, last_of(frames, "error"))
-        _next_prompt_works(kit, peer)
+def refused(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("status:400"))
+    frames = peer.events_until_done()
+    kit.order("order", frames, "user_message turn_start turn_end error done")
+    end = last_of(frames, "turn_end")
+    kit.equal("stop", "turn_end says stop error", end.get("stop"), "error")
+    kit.check("reason", "turn_end says what failed", bool(end.get("error")), end)
+    same = last_of(frames, "error").get("message") == end.get("error")
+    kit.check("message", "error repeats it", same, last_of(frames, "error"))
+    _next_prompt_works(kit, peer)
 
 
-def cut_stream(kit: Kit) -> None:
-    with kit.peer() as peer:
-        text = "an answer that breaks off is an error, not a success"
-        _stops_with_error(kit, peer, "text:6 cut:3", text)
-        _next_prompt_works(kit, peer)
+def cut_stream(kit: Kit, peer: DrivenServer) -> None:
+    text = "an answer that breaks off is an error, not a success"
+    _stops_with_error(kit, peer, "text:6 cut:3", text)
+    _next_prompt_works(kit, peer)
 
 
-def stream_error(kit: Kit) -> None:
-    with kit.peer() as peer:
-        text = "an error event in the stream ends with error"
-        frames = _stops_with_error(kit, peer, "text:4 error:invalid_request_error", text)
-        kinds = [frame["type"] for frame in frames]
-        kit.equal("end", "error then done are last", kinds[-2:], ["error", "done"])
-        _next_prompt_works(kit, peer)
+def stream_error(kit: Kit, peer: DrivenServer) -> None:
+    text = "an error event in the stream ends with error"
+    frames = _stops_with_error(kit, peer, "text:4 error:invalid_request_error", text)
+    kinds = [frame["type"] for frame in frames]
+    kit.equal("end", "error then done are last", kinds[-2:], ["error", "done"])
+    _next_prompt_works(kit, peer)
 
 
 def _stops_with_error(kit: Kit, peer: DrivenServer, script: str, text: str) -> list[Frame]:
@@ -48,55 +45,50 @@ def _stops_with_error(kit: Kit, peer: DrivenServer, script: str, text: str) -> l
     return frames
 
 
-def abort_idle(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(ABORT)
-        kit.check("success", "abort succeeds when nothing runs", peer.response("a")["success"])
-        peer.send(prompt("say:ok"))
-        kit.ends_well("next", "and does not harm the next prompt", peer.events_until_done())
+def abort_idle(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(ABORT)
+    kit.check("success", "abort succeeds when nothing runs", peer.response("a")["success"])
+    peer.send(prompt("say:ok"))
+    kit.ends_well("next", "and does not harm the next prompt", peer.events_until_done())
 
 
-def abort_before_headers(kit: Kit) -> None:
+def abort_before_headers(kit: Kit, peer: DrivenServer) -> None:
     asked = len(kit.server.requests)
-    with kit.peer() as peer:
-        peer.send(prompt("hang"))
-        kit.server.wait_for(asked + 1, kit.seconds)
-        _abort(kit, peer)
+    peer.send(prompt("hang"))
+    kit.server.wait_for(asked + 1, kit.seconds)
+    _abort(kit, peer)
 
 
-def abort_in_stream(kit: Kit) -> None:
+def abort_in_stream(kit: Kit, peer: DrivenServer) -> None:
     asked = len(kit.server.requests)
-    with kit.peer() as peer:
-        peer.send(prompt("text:3 hang:3"))
-        peer.wait("three deltas", lambda frames: count_of(frames, "text_delta") >= 3)
-        _abort(kit, peer)
-        outcome = kit.server.requests[asked].outcome
-        text = "the connection to the provider is closed"
-        kit.check("connection", text, outcome == "gone", "it stays open", "should")
+    peer.send(prompt("text:3 hang:3"))
+    peer.wait("three deltas", lambda frames: count_of(frames, "text_delta") >= 3)
+    _abort(kit, peer)
+    text = "the connection to the provider is closed"
+    gone = kit.server.wait_outcome("gone", kit.seconds, asked)
+    kit.check("connection", text, gone, "it stays open", "should")
 
 
-def abort_in_tool(kit: Kit) -> None:
+def abort_in_tool(kit: Kit, peer: DrivenServer) -> None:
     mark = os.path.join(kit.cwd, "ran-after-abort")  # noqa: PTH118  a plain string for a child
     script = f"tool:bash:sleep 60\ntool:bash:touch {mark}\nthen\nsay:never"
-    with kit.peer() as peer:
-        peer.send(prompt(script))
-        peer.wait("the tool to run", lambda frames: count_of(frames, "turn_end") >= 1)
-        _abort(kit, peer)
-        frames = list(peer.frames)
-        results = len(of_type(frames, "tool_result"))
-        kit.equal("results", "every call has a result", results, 2, "should")
-        ran = os.path.exists(mark)  # noqa: PTH110
-        kit.check("nothing_after", "no tool runs after the abort", not ran, "the second call ran")
+    peer.send(prompt(script))
+    peer.wait("the tool to run", lambda frames: count_of(frames, "turn_end") >= 1)
+    _abort(kit, peer)
+    frames = list(peer.frames)
+    results = len(of_type(frames, "tool_result"))
+    kit.equal("results", "every call has a result", results, 2, "should")
+    ran = os.path.exists(mark)  # noqa: PTH110
+    kit.check("nothing_after", "no tool runs after the abort", not ran, "the second call ran")
 
 
-def abort_at_once(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send(prompt("text:50 delay:20"), ABORT)
-        peer.events_until_done()
-        _next_prompt_works(kit, peer)
+def abort_at_once(kit: Kit, peer: DrivenServer) -> None:
+    peer.send(prompt("text:50 delay:20"), ABORT)
+    peer.events_until_done()
+    _next_prompt_works(kit, peer)
 
 
-def hostile_lines(kit: Kit) -> None:
+def hostile_lines(kit: Kit, peer: DrivenServer) -> None:
     lines = {
         "not_json": b"hello\n",
         "half": b'{"type":"ping"\n',
@@ -109,43 +101,40 @@ def hostile_lines(kit: Kit) -> None:
         "nested": b"[" * 100_000 + b"\n",
         "wrong_field": b'{"type":"prompt","message":7}\n',
     }
-    with kit.peer() as peer:
-        for name, line in lines.items():
-            before = len(of_type(peer.frames, "response"))
-            peer.send_raw(line)
-            peer.send({"id": name, "type": "ping"})
-            peer.response(name)
-            answers = of_type(peer.frames, "response")[before:]
-            told = any(answer.get("success") is False for answer in answers)
-            if name == "bad_utf8":
-                told = told or any("id" not in answer for answer in answers)
-            kit.check(name, f"{line[:24]!r} gets a failed response", told, answers)
+    for name, line in lines.items():
+        before = len(of_type(peer.frames, "response"))
+        peer.send_raw(line)
+        peer.send({"id": name, "type": "ping"})
+        peer.response(name)
+        answers = of_type(peer.frames, "response")[before:]
+        told = any(answer.get("success") is False for answer in answers)
+        if name == "bad_utf8":
+            told = told or any("id" not in answer for answer in answers)
+        kit.check(name, f"{line[:24]!r} gets a failed response", told, answers)
 
 
-def odd_lines(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send_raw(b'\n  \n\r\n  {"id":"crlf","type":"ping"} \r\n')
-        kit.check("crlf", "blank lines and CRLF do no harm", peer.response("crlf")["success"])
-        peer.send_raw(b'{"id":"half","type":"prompt","message":"say:\\ud83d"}\n')
-        peer.events_until_done()
-        kit.check("surrogate", "half a character does no harm", True)
-        peer.send(prompt("unicode", "2"))
-        frames = peer.events_until_done(2)
-        said = "".join(str(frame.get("delta")) for frame in of_type(frames, "text_delta"))
-        kit.check("unicode", "text arrives unharmed", "日本語" in said and "🙂" in said, said)
-        one_line = all(len(line.decode("utf-8").splitlines()) == 1 for line in peer.lines)
-        text = "no reader can split a frame (U+2028, U+2029, U+0085 are escaped)"
-        kit.check("escaped", text, one_line, level="should")
+def odd_lines(kit: Kit, peer: DrivenServer) -> None:
+    peer.send_raw(b'\n  \n\r\n  {"id":"crlf","type":"ping"} \r\n')
+    kit.check("crlf", "blank lines and CRLF do no harm", peer.response("crlf")["success"])
+    peer.send_raw(b'{"id":"half","type":"prompt","message":"say:\\ud83d"}\n')
+    peer.events_until_done()
+    kit.check("surrogate", "half a character does no harm", True)
+    peer.send(prompt("unicode", "2"))
+    frames = peer.events_until_done(2)
+    said = "".join(str(frame.get("delta")) for frame in of_type(frames, "text_delta"))
+    kit.check("unicode", "text arrives unharmed", "日本語" in said and "🙂" in said, said)
+    one_line = all(len(line.decode("utf-8").splitlines()) == 1 for line in peer.lines)
+    text = "no reader can split a frame (U+2028, U+2029, U+0085 are escaped)"
+    kit.check("escaped", text, one_line, level="should")
 
 
-def too_long_line(kit: Kit) -> None:
-    with kit.peer() as peer:
-        peer.send_raw(b'{"type":"prompt","message":"' + b"x" * TOO_LONG + b'"}\n')
-        peer.send({"id": "p", "type": "ping"})
-        alive = peer.response("p")["success"]
-        text = "a line past the limit gets a failed response, and the process goes on"
-        failed = any(frame.get("success") is False for frame in peer.frames)
-        kit.check("survives", text, alive and failed, peer.frames, "should")
+def too_long_line(kit: Kit, peer: DrivenServer) -> None:
+    peer.send_raw(b'{"type":"prompt","message":"' + b"x" * TOO_LONG + b'"}\n')
+    peer.send({"id": "p", "type": "ping"})
+    alive = peer.response("p")["success"]
+    text = "a line past the limit gets a failed response, and the process goes on"
+    failed = any(frame.get("success") is False for frame in peer.frames)
+    kit.check("survives", text, alive and failed, peer.frames, "should")
 
 
 def _abort(kit: Kit, peer: DrivenServer) -> None:
@@ -169,7 +158,7 @@ def _next_prompt_works(kit: Kit, peer: DrivenServer) -> None:
 
 
 TROUBLE = (
-    *(refused, cut_stream, stream_error),
-    *(abort_idle, abort_before_headers, abort_in_stream, abort_in_tool, abort_at_once),
-    *(hostile_lines, odd_lines, too_long_line),
+    *map(one_server, (refused, cut_stream, stream_error, abort_idle, abort_before_headers)),
+    *map(one_server, (abort_in_stream, abort_in_tool, abort_at_once)),
+    *map(one_server, (hostile_lines, odd_lines, too_long_line)),
 )

@@ -24,12 +24,19 @@ from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
 
 if TYPE_CHECKING:
+    import pathlib
+
     from zot.extensions import guest as guests
+    from zot.extensions import host as hosts
+    from zot.extensions import limits
     from zot.extensions.extension import HostedExtension
     from zot.extensions.guest import Guest
     from zot.extensions.host import ExtensionHost, HostSettings
 else:
+    pathlib = Later("pathlib")
     guests = Later("zot.extensions.guest")
+    hosts = Later("zot.extensions.host")
+    limits = Later("zot.extensions.limits")
 
 
 BUILTIN_COMMANDS = frozenset(
@@ -234,9 +241,6 @@ class Extensions(hook.Hook):
 
     def _join(self, runtime: SourceHost) -> ServedBy:
         """Share the host of those whose extensions are the same, or make one."""
-        # Deferred: subprocess and the rest are loaded only where there are extensions.
-        from zot.extensions.host import ExtensionHost
-
         guest = guests.Guest(
             run_tool=self._run_tool,
             submit=runtime.submit,
@@ -257,31 +261,26 @@ class Extensions(hook.Hook):
         model, warn = runtime.model, self._options.warn
 
         def make() -> ExtensionHost:
-            return ExtensionHost(settings, provider=model.provider, model=model.id, warn=warn)
+            return hosts.ExtensionHost(settings, provider=model.provider, model=model.id, warn=warn)
 
         host = self._hosts.join(self._key, guest, make)
         self._hook = host.hook(guest)
         return ServedBy(host, guest)
 
     def _settings(self) -> HostSettings:
-        from pathlib import Path  # deferred, as above
-
-        from zot.extensions.host import HostSettings
-        from zot.extensions.limits import ExtensionLimits
-
-        options = self._options
-        return HostSettings(
-            cwd=Path(options.cwd),
-            home=Path(options.home),
+        options, path = self._options, pathlib.Path
+        return hosts.HostSettings(
+            cwd=path(options.cwd),
+            home=path(options.home),
             zot_version=__version__,
             environ=options.around.environ,
-            explicit=tuple(Path(options.around.absolute(word)) for word in options.explicit),
+            explicit=tuple(path(options.around.absolute(word)) for word in options.explicit),
             search=options.search,
             trusted=options.trusted(),
             secrets=options.secrets,
             reserved_tools=options.reserved,
             reserved_commands=BUILTIN_COMMANDS,
-            limits=ExtensionLimits(grace=_grace(options.around.environ)),
+            limits=limits.ExtensionLimits(grace=_grace(options.around.environ)),
         )
 
     def _announce_session(self, served: ServedBy, runtime: SourceHost) -> None:

@@ -102,9 +102,12 @@ class Run:
         with self._lock:
             self._check_alive()
             entry = self._runtime.session.append(body)
-            durable = self._runtime.durable
-            if durable is not None and isinstance(body, Message) and body.role == "assistant":
-                durable.answered_by_model(self, entry)
+            if isinstance(body, Message):
+                durable = self._runtime.durable
+                if body.role == "tool":  # the last tool is done
+                    self.worker = get_ident()
+                elif body.role == "assistant" and durable is not None:
+                    durable.answered_by_model(self, entry)
             return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> Begun:

@@ -13,6 +13,7 @@ from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.home import of_process
+from zot.later import Later
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider
 from zot.sdk.function import Guard, function_tool, guard
@@ -23,6 +24,13 @@ from zot.settings.plan import Plan, plan, resumed_by
 from zot.settings.resolve import Setup, working_directory
 from zot.settings.table import SETTINGS, Setting, checked
 from zot.text import Frozen
+
+if TYPE_CHECKING:
+    from zot.mcp import config as servers_config
+    from zot.testing import record  # for tests of an embedder's own
+else:
+    servers_config = Later("zot.mcp.config")
+    record = Later("zot.testing.record")
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
@@ -123,9 +131,9 @@ def plan_of(config: Config) -> Plan:
     options = _options(config)
     if not (options.replay or options.record):
         return _plan(config, options)
-    from zot.testing.record import recorded, replayed  # only for tests of an embedder's own
-
-    return replayed(options, of_process()) if options.replay else recorded(_plan(config, options))
+    if options.replay:
+        return record.replayed(options, of_process())
+    return record.recorded(_plan(config, options))
 
 
 def _plan(config: Config, options: Options) -> Plan:
@@ -226,13 +234,9 @@ def _options(config: Config) -> Options:
 
 
 def _check_servers(servers: Mapping[str, Json]) -> None:
-    if not servers:
-        return
-    from zot.mcp.config import parse_server  # only for who gives some
-
     for name, entry in servers.items():
         try:
-            parse_server(name, entry, "given", "")
+            servers_config.parse_server(name, entry, "given", "")
         except ConfigError as error:
             raise ConfigError(f"mcp_servers: {name!r}: {error}") from error
 

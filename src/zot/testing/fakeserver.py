@@ -121,11 +121,11 @@ class FakeServer:
             self._changed.wait_for(lambda: len(self.requests) >= count, seconds)
             return list(self.requests)
 
-    def wait_outcome(self, outcome: str, seconds: float = 10.0) -> bool:
-        """Whether the last request ended that way within the time."""
+    def wait_outcome(self, outcome: str, seconds: float = 10.0, at: int = -1) -> bool:
+        """Whether a request, the last one, ended that way within the time."""
         with self._changed:
             return self._changed.wait_for(
-                lambda: bool(self.requests) and self.requests[-1].outcome == outcome, seconds
+                lambda: bool(self.requests) and self.requests[at].outcome == outcome, seconds
             )
 
     def _accept(self) -> None:

@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from zot.later import later
 from zot.tui.cells import Span, clean, joined
 
 if TYPE_CHECKING:
+    from pygments import lexer as kinds
+    from pygments import lexers, util
     from pygments.lexer import Lexer
+else:
+    kinds, lexers, util = later("pygments", "lexer", "lexers", "util")
 
 MAX_LINE = 2_000
 """Characters; a longer line is left without colours."""
@@ -131,20 +136,16 @@ class _Walk:
 def _lexer_of(language: str) -> Lexer | None:
     if not language:
         return None
-    from pygments.lexers import get_lexer_by_name
-    from pygments.util import ClassNotFound
-
     try:
-        return get_lexer_by_name(language, stripnl=False, ensurenl=False)
-    except ClassNotFound:
+        return lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except util.ClassNotFound:
         return None
 
 
 @lru_cache(maxsize=32)
 def _is_extended(lexer: object) -> bool:
-    from pygments.lexer import ExtendedRegexLexer, RegexLexer
-
-    return isinstance(lexer, ExtendedRegexLexer) or not isinstance(lexer, RegexLexer)
+    is_plain = isinstance(lexer, kinds.RegexLexer)
+    return isinstance(lexer, kinds.ExtendedRegexLexer) or not is_plain
 
 
 def _style(kind: str) -> str:

@@ -26,35 +26,41 @@ class PartialFields:
         self._value: str | None = None
         """Of the field that is being written; None: between two of them."""
         self._rest = ""
+        self._at = 0
+        """How far the rest was read."""
 
     def add(self, text: str) -> None:
         self._rest += text
+        self._at = 0  # not cut off piece by piece: one text may hold a million fields
         while self._begin() if self._value is None else self._go_on():
             pass
+        self._rest = self._rest[self._at :]
 
     def _begin(self) -> bool:
-        match = _NAME.search(self._rest)
+        match = _NAME.search(self._rest, self._at)
         if match is None:
-            self._rest = self._rest[-_LONGEST_NAME:]  # the rest cannot be the beginning of one
+            # What stands further from the end cannot be the beginning of one.
+            self._at = max(self._at, len(self._rest) - _LONGEST_NAME)
             return False
         self._name, self._value = _text(match[1]), ""
-        self._rest = self._rest[match.end() :]
+        self._at = match.end()
         return True
 
     def _go_on(self) -> bool:
         """Take what there is of the open text; whether there may be another field."""
         assert self._value is not None
-        match = _VALUE.match(self._rest)
+        match = _VALUE.match(self._rest, self._at)
         assert match is not None  # of nothing, at least
         self._value = (self._value + _text(match[0]))[-_MAX:]
         self.fields[self._name] = self._value
-        self._rest = self._rest[match.end() :]
-        if self._rest.startswith('"'):
-            self._rest, self._value = self._rest[1:], None
+        self._at = match.end()
+        if self._rest.startswith('"', self._at):
+            self._at += 1
+            self._value = None
             return True
-        if len(self._rest) < _LONGEST_ESCAPE:
+        if len(self._rest) - self._at < _LONGEST_ESCAPE:
             return False
-        self._rest = self._rest[1:]  # no escape at all
+        self._at += 1  # no escape at all
         return True
 
 

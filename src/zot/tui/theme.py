@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from zot.later import Later
 from zot.tui.cells import Line
 
 if TYPE_CHECKING:
+    from zot.tui import pictures
     from zot.tui.links import FileLinks
+else:
+    pictures = Later("zot.tui.pictures")
 
 RESET = "\x1b[m"
 PROMPT_MARK = "\x1b]133;A\x1b\\"
@@ -105,9 +109,7 @@ class Painter:
 
     def _learn(self, style: str) -> tuple[str, str]:
         if style.startswith("picture:"):
-            from zot.tui.pictures import drawn  # few terminals show them
-
-            return drawn(style), ""  # not remembered: it is written once
+            return pictures.drawn(style), ""  # not remembered: it is written once
         sgr = self.theme.sgr(style)
         before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
         if "turn" in style.split(" "):

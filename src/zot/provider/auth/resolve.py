@@ -10,15 +10,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from zot.errors import AuthError
-from zot.later import later
+from zot.later import Later, later
 from zot.provider.providers import ProviderInfo, env_key, without_keys
 from zot.text import Frozen
 
 if TYPE_CHECKING:
+    import subprocess
+
     from zot.provider.auth import oauth, store
     from zot.provider.auth.store import AuthFile
 else:
     oauth, store = later("zot.provider.auth", "oauth", "store")
+    subprocess = Later("subprocess")
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -108,8 +111,6 @@ def key_from_command(
     """
     if words in _from_commands:
         return _from_commands[words]
-    import subprocess
-
     what = f"the key command of {provider!r} ({words[0]!r})"
     try:
         done = subprocess.run(

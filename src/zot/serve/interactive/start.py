@@ -26,16 +26,18 @@ if TYPE_CHECKING:
     from zot.home import Surroundings
     from zot.provider.types import Image, Message
     from zot.runtime import approval as approvals
-    from zot.serve.interactive import crash, kept, look
+    from zot.serve.interactive import crash, kept, linear, look
     from zot.serve.interactive import view as views
     from zot.settings.flags import Options
     from zot.settings.plan import Plan
+    from zot.tui import links as file_links
     from zot.tui import pictures, vi
 else:
     building = Later("zot.build")
     approvals = Later("zot.runtime.approval")
     crash, kept, look, views = later("zot.serve.interactive", "crash", "kept", "look", "view")
-    pictures, vi = later("zot.tui", "pictures", "vi")
+    linear = Later("zot.serve.interactive.linear")
+    file_links, pictures, vi = later("zot.tui", "links", "pictures", "vi")
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0
@@ -79,11 +81,9 @@ def _ended(app: App, code: int) -> int:
 
 
 def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
-    from zot.serve.interactive.linear import LinearApp, LinearLoop  # few need it
-
     theme = Theme(colour=False, links=False)
-    loop = LinearLoop(theme)
-    app = LinearApp(loop, find_plan, around, theme=theme)
+    loop = linear.LinearLoop(theme)
+    app = linear.LinearApp(loop, find_plan, around, theme=theme)
     app.begin()
     try:
         if prompt:
@@ -160,8 +160,6 @@ def _remember(app: App, cwd: str) -> None:
 
 def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
-    from zot.tui.links import FileLinks, template_of
-
     home, environ = app.around.home, app.around.environ
     app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
     asks = ", ".join(options.approve) if options.approve else "on"
@@ -183,8 +181,8 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             app.loop.post(lambda: app.use_status_parts(parts))
 
     def links() -> None:
-        template = template_of(options.file_links or "file")
-        made = FileLinks(cwd, os.uname().nodename, template) if template else None
+        template = file_links.template_of(options.file_links or "file")
+        made = file_links.FileLinks(cwd, os.uname().nodename, template) if template else None
         app.loop.post(lambda: app.loop.screen.use_links(made))
 
     for choose in (theme, keys, status, links):

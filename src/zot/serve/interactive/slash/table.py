@@ -13,11 +13,15 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
+from zot.later import Later
 from zot.serve.interactive.slash import local, models, sessions, work
 from zot.tui.blocks import RowsBlock, ToolBlock
 
 if TYPE_CHECKING:
+    from zot.serve.interactive import swarm_commands
     from zot.serve.interactive.app import App
+else:
+    swarm_commands = Later("zot.serve.interactive.swarm_commands")
 
 
 class SlashCommand(Struct, frozen=True):
@@ -66,9 +70,7 @@ def new(app: App, args: str) -> None:
 
 
 def swarm(app: App, args: str) -> None:
-    from zot.serve.interactive.swarm_commands import swarm as run  # it loads the swarm
-
-    run(app, args)
+    swarm_commands.swarm(app, args)
 
 
 COMMANDS = {

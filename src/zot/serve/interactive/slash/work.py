@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.core.rule import Rule
@@ -306,8 +307,6 @@ def cd(app: App, args: str) -> None:
 
 
 def _folder(app: App, args: str) -> str:
-    from pathlib import Path
-
     path = (Path(app.runtime.cwd) / Path(args).expanduser()).resolve()
     if not path.is_dir():
         raise CommandError(f"{args!r} is not a directory")

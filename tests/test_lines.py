@@ -14,6 +14,7 @@ from zot import lines as ndjson
 from zot.cancel import Cancel
 from zot.errors import CommandError
 from zot.lines import (
+    LineCutter,
     LineSplitter,
     LineTooLong,
     LineWriter,
@@ -53,6 +54,8 @@ def test_a_stream_cut_anywhere_gives_the_same_lines(data, cuts):
     pieces = [data[a:b] for a, b in zip([0, *points], [*points, len(data)], strict=True)]
     assert split(pieces) == split([data])
     assert split([bytes([byte]) for byte in data]) == split([data])
+    cutter = LineCutter()
+    assert [line for piece in pieces for line in cutter.feed(piece)] == data.split(b"\n")[:-1]
 
 
 @given(stream)

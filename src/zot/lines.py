@@ -53,6 +53,24 @@ class LineTooLong:
         """Its first bytes, for whoever can tell from them what it was."""
 
 
+class LineCutter:
+    """Cuts bytes at LF, and only there: every line as it was, without its LF. What is not whole yet
+    is kept, and joined once, however long the line becomes."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The lines that `data` completes."""
+        *lines, rest = data.split(b"\n")
+        if lines and self._held:
+            lines[0] = b"".join((*self._held, lines[0]))
+            self._held.clear()
+        if rest:
+            self._held.append(rest)
+        return lines
+
+
 class LineSplitter:
     """Cuts a byte stream at LF, and only there. A line past the limit is skipped, not fatal: it is
     told at its end, when its sender has written it all, or `at_once`, as its end may never come.

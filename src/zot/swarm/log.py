@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from zot.files import ensure_dir, read_bytes, sync_dir, write_atomic
-from zot.lines import LINE_ERRORS, write_all
+from zot.lines import LINE_ERRORS, LineCutter, write_all
 from zot.observe.facts import fields_of
 from zot.swarm.task import AnySwarmRow, LogRow, SwarmError, SwarmTask
 
@@ -131,11 +131,10 @@ def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
     except FileNotFoundError:
         return
     try:
-        position, rest = start, b""
+        position, lines = start, LineCutter()
         os.lseek(fd, start, os.SEEK_SET)
         while data := os.read(fd, CHUNK):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
+            for line in lines.feed(data):
                 position += len(line) + 1
                 row = _decoded(line)
                 if row is not None:

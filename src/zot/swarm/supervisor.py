@@ -24,12 +24,13 @@ from zot.lines import LINE_ERRORS, encode_line
 from zot.swarm import commands
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
-from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
+from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
 if TYPE_CHECKING:
     from zot.swarm.temporal import door
+    from zot.swarm.temporal.engine import TemporalEngine
 else:
     door = Later("zot.swarm.temporal.door")
 
@@ -167,7 +168,7 @@ class SwarmSupervisor:
             raise SwarmError(f"{id} is being removed")
         return self._runner.agents[id]
 
-    async def _start_engine(self) -> RemoteAgents:
+    async def _start_engine(self) -> TemporalEngine:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
         if self._runner.elsewhere is None:
             self._runner.elsewhere = await door.start_engine(self._runner)

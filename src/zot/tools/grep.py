@@ -15,6 +15,7 @@ from msgspec.structs import asdict
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
+from zot.lines import LineCutter
 from zot.provider.types import Json
 from zot.text import Frozen
 from zot.tools import paths, search, wildcard
@@ -188,7 +189,7 @@ class GrepMatches:
         self._cwd = cwd
         self._enough = enough
         self._globs = compile_pattern(wanted.glob) if wanted.glob else None
-        self._line: list[bytes] = []
+        self._lines = LineCutter()
         self._file: list[str] = []
         self._name = ""
         self._skip = False
@@ -205,12 +206,7 @@ class GrepMatches:
         self.errors = ""
 
     def feed(self, data: bytes) -> None:
-        *lines, rest = data.split(b"\n")
-        if lines:
-            lines[0] = b"".join(self._line) + lines[0]
-            self._line.clear()
-        self._line.append(rest)
-        for line in lines:
+        for line in self._lines.feed(data):
             if self._enough.is_set():
                 return
             if line.startswith(b'{"type"'):

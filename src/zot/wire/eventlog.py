@@ -18,6 +18,7 @@ from msgspec import UNSET
 from msgspec.json import decode
 
 from zot.bugs import warn_once
+from zot.lines import LineCutter
 from zot.text import Frozen
 from zot.wire.zot import stamped
 
@@ -234,14 +235,11 @@ def _head(fd: int) -> int:
 
 def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
     """The whole lines between two places; half a line at the end is being written."""
-    pieces: list[bytes] = []  # of the line whose end was not read yet: joined once, however long
+    lines = LineCutter()
     while start < end and (data := os.pread(fd, min(CHUNK, end - start), start)):
         start += len(data)
-        *whole, rest = data.split(b"\n")
-        for piece in whole:
-            yield b"".join((*pieces, piece, b"\n"))
-            pieces.clear()
-        pieces.append(rest)
+        for line in lines.feed(data):
+            yield line + b"\n"
 
 
 def _backwards(fd: int, end: int) -> Iterator[bytes]:

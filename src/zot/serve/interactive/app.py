@@ -338,6 +338,7 @@ class App(Asking):
         self._early.clear()
 
     def signalled(self, number: int) -> None:
+        """A signal that ends the program."""
         self.exit(128 + number)
 
     def stop_work(self) -> None:
@@ -348,6 +349,7 @@ class App(Asking):
     # --- frames ------------------------------------------------------------------------------
 
     def tick(self) -> float | None:
+        """Called before each frame; the seconds after which another one is due, if any."""
         self._take_events()
         waits = []
         if self.view is not None and self.view.activity:

@@ -11,7 +11,7 @@ import termios
 import time
 from typing import TYPE_CHECKING
 
-from zot.lines import write_all
+from zot.lines import LineCutter, write_all
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import ENDING, Loop
 from zot.text import printable
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 WIDTH = 10_000
 """Nothing is wrapped: whoever reads it out, or shows it, does that better."""
 WELCOME = "zot, line by line (--linear). /help lists commands, Ctrl+C stops, Ctrl+D leaves."
-MAX_LINE = 1_000_000
 MENU_SECONDS = 3.0
 
 
@@ -46,7 +45,7 @@ class LinearLoop(Loop):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(LineTerminal(), LiveScreen(theme))  # type: ignore[arg-type]  # all it uses
-        self._held = b""
+        self._lines = LineCutter()
 
     def run_lines(self, app: LinearApp) -> int:
         """Until `end` is called; the exit code."""
@@ -87,9 +86,7 @@ class LinearLoop(Loop):
         if not data:
             self.end(0)
             return
-        self._held = (self._held + data)[-MAX_LINE:]
-        *lines, self._held = self._held.split(b"\n")
-        for line in lines:
+        for line in self._lines.feed(data):
             app.take_line(line.decode("utf-8", "replace"))
 
     def use_theme(self, theme: Theme) -> None:

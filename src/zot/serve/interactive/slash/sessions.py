@@ -15,7 +15,7 @@ from zot.runtime.rewind import Checkpoint, Rewound
 from zot.serve.interactive.view import replay
 from zot.sessions import library
 from zot.sessions.export import import_file
-from zot.tui.blocks import LinesBlock, WholeBlock, diff_lines
+from zot.tui.blocks import LinesBlock, LiveBlock, diff_lines
 from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import AnswerKey, MenuItem
 
@@ -103,7 +103,7 @@ def file_lines(files: tuple[ChangedFile, ...] | list[ChangedFile], width: int) -
     return lines
 
 
-class ChangesBlock(WholeBlock):
+class ChangesBlock(LiveBlock):
     """Diffs of files, whole."""
 
     def __init__(self, files: list[ChangedFile]) -> None:

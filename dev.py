@@ -40,7 +40,9 @@ def run(*command: object, **variables: str) -> None:
 
 def exit_code(*command: object, **variables: str) -> int:
     words = [str(word) for word in command]
-    with subprocess.Popen(words, cwd=ROOT, env={**os.environ, **variables}) as child:
+    environ = {**os.environ, **variables}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process prepares all tests anew
+    with subprocess.Popen(words, cwd=ROOT, env=environ) as child:
         try:
             code = child.wait()
         except KeyboardInterrupt:  # the terminal told the child as well, and it may need a moment

@@ -20,6 +20,7 @@ from support.extension import (
     write_extension,
 )
 
+from zot import __version__
 from zot.cancel import Cancel
 from zot.core.events import (
     AssistantMessage,
@@ -95,7 +96,11 @@ for frame in frames(): pass
         ack = json.loads(host.tools()[0].description)
         assert ack["type"] == "hello_ack"
         assert ack["protocol_version"] == 1
-        assert (ack["zot_version"], ack["provider"], ack["model"]) == ("9.9.9", "anthropic", "m1")
+        assert (ack["zot_version"], ack["provider"], ack["model"]) == (
+            __version__,
+            "anthropic",
+            "m1",
+        )
         assert ack["cwd"] == str(tmp_path / "work")
         assert ack["extension_dir"] == str(folder)
         assert ack["data_dir"] == str(folder)
@@ -163,9 +168,7 @@ emit("ready")
 for frame in frames(): pass
 """
     folder = write_extension(tmp_path, "x", body)
-    host = HostOfOne(
-        HostSettings(tmp_path, tmp_path / "home", os.environ, "", (folder,), search=False)
-    )
+    host = HostOfOne(HostSettings(tmp_path, tmp_path / "home", os.environ, (folder,), search=False))
     try:
         host.start()
         host.wait_ready()

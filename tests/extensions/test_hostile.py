@@ -634,7 +634,7 @@ for frame in frames(): pass
         write_extension(tmp_path, "z-first", first),
         write_extension(tmp_path, "a-second", second),
     ]
-    names = {"reserved_tools": frozenset({"bash"}), "reserved_commands": frozenset({"help"})}
+    names = {"reserved_tools": frozenset({"bash"})}
     with running_host(tmp_path, *folders, limits=QUICK, **names) as (host, _):
         assert [(tool.name, tool.description) for tool in host.tools()] == [("mine", "first")]
         host.tools()
@@ -794,7 +794,7 @@ import os, sys, time
 from pathlib import Path
 from zot.extensions.host import ExtensionHost, HostSettings
 root = Path({str(tmp_path)!r})
-host = ExtensionHost(HostSettings(root, root / "home", os.environ, "", (root / "x",), search=False))
+host = ExtensionHost(HostSettings(root, root / "home", os.environ, (root / "x",), search=False))
 host.start()
 host.wait_ready()
 print("ready", flush=True)

@@ -95,44 +95,44 @@ class ToolResultMessage(Shape, tag_field="role", tag="toolResult"):
 AppMessage = UserMessage | AssistantMessage | ToolResultMessage
 
 
-class Piece(Shape):
+class Piece(Shape, tag_field="type"):
     contentIndex: int
     partial: AssistantMessage
 
 
-class TextStart(Piece, tag_field="type", tag="text_start"):
-    pass
-
-
-class TextDelta(Piece, tag_field="type", tag="text_delta"):
+class PieceDelta(Piece):
     delta: str
 
 
-class TextEnd(Piece, tag_field="type", tag="text_end"):
+class PieceEnd(Piece):
     content: str
 
 
-class ThinkingStart(Piece, tag_field="type", tag="thinking_start"):
-    pass
+class TextStart(Piece, tag="text_start"): ...
 
 
-class ThinkingDelta(Piece, tag_field="type", tag="thinking_delta"):
-    delta: str
+class TextDelta(PieceDelta, tag="text_delta"): ...
 
 
-class ThinkingEnd(Piece, tag_field="type", tag="thinking_end"):
-    content: str
+class TextEnd(PieceEnd, tag="text_end"): ...
 
 
-class ToolcallStart(Piece, tag_field="type", tag="toolcall_start"):
-    pass
+class ThinkingStart(Piece, tag="thinking_start"): ...
 
 
-class ToolcallDelta(Piece, tag_field="type", tag="toolcall_delta"):
-    delta: str
+class ThinkingDelta(PieceDelta, tag="thinking_delta"): ...
 
 
-class ToolcallEnd(Piece, tag_field="type", tag="toolcall_end"):
+class ThinkingEnd(PieceEnd, tag="thinking_end"): ...
+
+
+class ToolcallStart(Piece, tag="toolcall_start"): ...
+
+
+class ToolcallDelta(PieceDelta, tag="toolcall_delta"): ...
+
+
+class ToolcallEnd(Piece, tag="toolcall_end"):
     toolCall: Object
 
 

@@ -31,8 +31,8 @@ def test_a_coroutine_is_a_tool_of_a_plain_runtime():
         assert result_of(runtime.prompt("go")) == (False, "looked there")
 
 
-def test_cancelling_a_plain_runtime_cancels_the_coroutine():
-    started, cancelled = threading.Event(), threading.Event()
+def waiting_tool(started, cancelled):
+    """A tool that waits to be cancelled; it sets these two."""
 
     @tool
     async def look(word: str) -> str:
@@ -45,6 +45,12 @@ def test_cancelling_a_plain_runtime_cancels_the_coroutine():
             raise
         return word
 
+    return look
+
+
+def test_cancelling_a_plain_runtime_cancels_the_coroutine():
+    started, cancelled = threading.Event(), threading.Event()
+    look = waiting_tool(started, cancelled)
     with Runtime(provider=ScriptedProvider([CALL]), tools=[look]) as runtime:
         stream = runtime.prompt("go")
         assert started.wait(20)
@@ -77,17 +83,7 @@ def test_in_an_async_runtime_it_runs_in_the_loop_of_the_prompt():
 def test_cancelling_the_task_cancels_the_coroutine():
     async def main():
         inside, cancelled = asyncio.Event(), asyncio.Event()
-
-        @tool
-        async def look(word: str) -> str:
-            """Look."""
-            inside.set()
-            try:
-                await asyncio.sleep(3600)
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
-            return word
+        look = waiting_tool(inside, cancelled)
 
         async def read(runtime):
             async for _ in runtime.prompt("go"):

@@ -145,7 +145,6 @@ def running_host(
         "cwd": tmp_path / "work",
         "home": tmp_path / "home",
         "environ": os.environ,
-        "zot_version": "9.9.9",
         "explicit": tuple(folders),
         "search": False,
         "limits": limits or ExtensionLimits(),

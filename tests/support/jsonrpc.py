@@ -15,6 +15,7 @@ from typing import Any, Self
 from support.rpc import (
     CANARIES,
     PATIENCE,
+    close_pipes,
     command,
     descendants,
     environment,
@@ -194,9 +195,4 @@ class JsonRpcProcess:
             self.process.kill()
             self.process.wait()
         self._reader.join(PATIENCE)
-        for pipe in (self.process.stdin, self.process.stdout):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except BrokenPipeError:
-                pass
+        close_pipes(self.process)

@@ -57,6 +57,15 @@ def write_script(folder: Path, turns: list) -> list[str]:
     return ["--provider", "scripted", "--script", str(path)]
 
 
+def close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        try:
+            if pipe is not None:
+                pipe.close()
+        except BrokenPipeError:
+            pass
+
+
 class Zot:
     """One `zot rpc` process. `frames` holds everything it said, in order."""
 
@@ -250,12 +259,7 @@ class Zot:
             self.process.wait()
         if self._reader is not None:
             self._reader.join(PATIENCE)
-        for pipe in (self.process.stdin, self.process.stdout):
-            try:
-                if pipe is not None:
-                    pipe.close()
-            except BrokenPipeError:
-                pass
+        close_pipes(self.process)
 
     # --- what must hold ----------------------------------------------------------------------
 

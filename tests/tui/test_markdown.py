@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zot.tui.cells import line_cells, plain
@@ -107,6 +107,9 @@ def test_any_text_in_any_pieces_at_any_width(text, width, size):
 @pytest.mark.untraced
 @settings(max_examples=150, deadline=None)
 @given(PIECES, st.integers(4, 60), st.integers(1, 9))
+@example("```| a | b |\n---| --- | --- |\n", 4, 1)
+@example("- ##word", 4, 1)
+@example("> - word", 5, 1)
 def test_no_word_is_lost_or_said_twice_however_it_streams(text, width, size):
     chunks = [text[start : start + size] for start in range(0, len(text), size)]
     whole = MarkdownBlock(text, closed=True).settle(200)

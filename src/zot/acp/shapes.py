@@ -91,7 +91,6 @@ class CallShown(UpdateShape, tag="tool_call"):
     content: tuple[CallContent, ...] = ()
     locations: tuple[Location, ...] = ()
     raw_input: Any = None
-    raw_output: Any = None
 
 
 class CallChanged(UpdateShape, tag="tool_call_update"):

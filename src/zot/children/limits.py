@@ -14,9 +14,6 @@ class LineLimits(Frozen):
 
     terminate: float = 1.0
     line: int = 4 * MIB
-    bad_lines: int = 100
-    """Lines that are no frames; one more and the program is stopped."""
-    queue_frames: int = 256
     queue_bytes: int = 16 * MIB
     """What may wait to be read by the program; beyond it, it is stopped."""
     frames_per_second: float = 5_000

@@ -19,6 +19,10 @@ from zot.lines import LineSplitter, LineTooLong, ready
 CHUNK = 65_536
 MAX_PIPE = 1024 * 1024
 """More than a pipe holds."""
+BAD_LINES = 100
+"""Lines that are no frames; one more and the program is stopped."""
+QUEUE_LINES = 256
+"""Lines that may wait to be read by the program, as LineLimits.queue_bytes."""
 LAST_WORDS = 2_000
 """Bytes of stderr that are kept for an error message."""
 
@@ -77,7 +81,7 @@ class LineProcess:
                 self._log.note(f"a frame of {len(line)} bytes was not sent: over the line limit")
                 return False
             full = (
-                len(self._queue) >= self._limits.queue_frames
+                len(self._queue) >= QUEUE_LINES
                 or self._queued_bytes + len(line) > self._limits.queue_bytes
             )
             if not full:
@@ -154,8 +158,8 @@ class LineProcess:
                 if isinstance(line, LineTooLong):
                     self._log.note(f"a line over {self._limits.line} bytes was dropped")
                 bad += not self._on_line(line)
-                if bad > self._limits.bad_lines:
-                    self.fail(f"more than {self._limits.bad_lines} lines were no frames")
+                if bad > BAD_LINES:
+                    self.fail(f"more than {BAD_LINES} lines were no frames")
                 if self._failed is not None:
                     return
                 # A flood is slowed down where it comes from: its pipe fills, and it waits.

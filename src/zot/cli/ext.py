@@ -15,7 +15,6 @@ from typing import IO
 
 import msgspec
 
-from zot import __version__
 from zot.bugs import complain
 from zot.cli.output import (
     Subcommands,
@@ -242,7 +241,6 @@ def _doctor(options: argparse.Namespace) -> int:
         cwd=cwd,
         home=_home(),
         environ=os.environ,
-        zot_version=__version__,
         explicit=chosen,
         search=not chosen,
         trusted=is_trusted(str(cwd), home_dir(os.environ)),

@@ -39,6 +39,8 @@ LEVELS = ("info", "success", "warn", "error")
 MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
 NOTES_PER_SECOND, NOTES_AT_ONCE = 20, 50
+STABLE_SECONDS = 60.0
+"""An extension that ran this long before it crashed has its restarts back."""
 TOOL_SECONDS = 60.0
 """For a tool that says nothing else."""
 MAX_DESCRIPTION = 16 * 1024
@@ -259,7 +261,7 @@ class HostedExtension:
         assert self._peer is not None
         finished = reason == "exited with code 0" and not was_asked
         never_spoke = self.hello is None
-        if lived >= self.limits.stable:
+        if lived >= STABLE_SECONDS:
             self._restarts = 0
         worn_out = self._restarts >= self.limits.restarts
         return self._peer.was_failed or never_spoke or finished or worn_out

@@ -15,6 +15,7 @@ from typing import Literal
 
 from msgspec import UNSET
 
+from zot import __version__
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
 from zot.core.events import CompactStart, Event, ExtensionDisplay, ExtensionNotify, ExtensionPanel
@@ -35,6 +36,13 @@ from zot.provider.types import Json, ToolCall
 from zot.text import Frozen
 
 EndReason = Literal["shutdown", "session_switch", "reload"]
+BUILTIN_COMMANDS = frozenset(
+    (
+        *("reload-ext", "help", "clear", "compact", "model", "reasoning", "sessions", "session"),
+        *("skills", "settings", "login", "logout", "new", "exit", "quit"),
+    )
+)
+"""Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
 class HostSettings(Frozen):
@@ -42,7 +50,6 @@ class HostSettings(Frozen):
     home: Path
     environ: Mapping[str, str]
     """What extensions get of it: without the secrets."""
-    zot_version: str = ""
     explicit: tuple[Path, ...] = ()
     """Folders given with `--ext`; loaded first, and also when `search` is off."""
     search: bool = True
@@ -52,7 +59,6 @@ class HostSettings(Frozen):
     secrets: frozenset[str] = frozenset()
     """Variables an extension must not see."""
     reserved_tools: frozenset[str] = frozenset()
-    reserved_commands: frozenset[str] = frozenset()
     limits: ExtensionLimits = ExtensionLimits()
 
 
@@ -235,10 +241,9 @@ class ExtensionHost:
 
     def _commands(self) -> dict[str, tuple[CommandInfo, HostedExtension]]:
         commands: dict[str, tuple[CommandInfo, HostedExtension]] = {}
-        reserved = self.settings.reserved_commands
         for extension in self.extensions():
             for name, description in list(extension.registered.commands.items()):
-                if self._is_free("command", name, extension, commands, reserved):
+                if self._is_free("command", name, extension, commands, BUILTIN_COMMANDS):
                     commands[name] = (CommandInfo(name, description, extension.name), extension)
         return commands
 
@@ -484,7 +489,7 @@ class ExtensionHost:
     def hello_ack(self, extension: HostedExtension) -> proto.HelloAck:
         data_dir = self._data_dir(extension.installed)
         return proto.HelloAck(
-            zot_version=self.settings.zot_version,
+            zot_version=__version__,
             provider=self._provider,
             model=self._model,
             cwd=str(self.settings.cwd),

@@ -27,5 +27,3 @@ class ExtensionLimits(LineLimits):
     draws_per_second: float = 60
     restarts: int = 3
     restart_delays: tuple[float, ...] = (0.5, 2.0, 8.0)
-    stable: float = 60.0
-    """An extension that ran this long before it crashed has its restarts back."""

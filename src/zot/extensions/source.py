@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from zot import __version__
 from zot.cancel import Cancel
 from zot.core import hook
 from zot.core.events import Event
@@ -37,15 +36,6 @@ else:
     guests = Later("zot.extensions.guest")
     hosts = Later("zot.extensions.host")
     limits = Later("zot.extensions.limits")
-
-
-BUILTIN_COMMANDS = frozenset(
-    (
-        *("reload-ext", "help", "clear", "compact", "model", "reasoning", "sessions", "session"),
-        *("skills", "settings", "login", "logout", "new", "exit", "quit"),
-    )
-)
-"""Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
 class ExtensionOptions(Frozen, kw_only=True):
@@ -272,14 +262,12 @@ class Extensions(hook.Hook):
         return hosts.HostSettings(
             cwd=path(options.cwd),
             home=path(options.home),
-            zot_version=__version__,
             environ=options.around.environ,
             explicit=tuple(path(options.around.absolute(word)) for word in options.explicit),
             search=options.search,
             trusted=options.trusted(),
             secrets=options.secrets,
             reserved_tools=options.reserved,
-            reserved_commands=BUILTIN_COMMANDS,
             limits=limits.ExtensionLimits(grace=_grace(options.around.environ)),
         )
 

@@ -47,17 +47,12 @@ from zot.runtime.approval import Approval
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
-from zot.text import Frozen
 from zot.wire.serving import LineServer
 
 TICK = 0.05
 """Seconds between two looks at what was held back."""
-
-
-class Settling(Frozen):
-    """The tag of an automatic compaction: the prompt before it is settled when it is done."""
-
-    aborted: bool = False
+SETTLING = object()
+"""The tag of an automatic compaction: the prompt before it is settled when it is done."""
 
 
 def serve(plan: Plan) -> int:
@@ -391,15 +386,15 @@ class PiServer(LineServer):
         runtime = self.runtime
         if run.stop == "end" and runtime.is_full():
             try:
-                runtime.compact(reason="threshold", tag=Settling())
+                runtime.compact(reason="threshold", tag=SETTLING)
                 return
             except CommandError:
                 pass  # it is closed: nothing follows
         self._settle(aborted=run.stop == "aborted")
 
     def _compact_ended(self, run: Run) -> None:
-        if isinstance(run.tag, Settling):
-            self._settle(aborted=run.tag.aborted)
+        if run.tag is SETTLING:
+            self._settle(aborted=False)
             return
         assert isinstance(run.tag, PiIncoming)
         if self._compacted is not None:

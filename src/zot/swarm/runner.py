@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,6 +32,9 @@ from zot.swarm.task import (
     TreeMade,
 )
 from zot.swarm.worktrees import Worktree, Worktrees
+
+if TYPE_CHECKING:
+    from zot.swarm.temporal.engine import TemporalEngine
 
 LEDGER = "ledger.json"
 """What all agents together have spent, in the folder of the swarm."""
@@ -79,24 +82,6 @@ class Supervised:
             self.log.close()
 
 
-class RemoteAgents(Protocol):
-    """Runs agents elsewhere, and writes what they do into their logs here."""
-
-    def check(self, task: SwarmTask) -> None:
-        """Raises SwarmError for a task that cannot be done elsewhere."""
-
-    def begin(self, supervised: Supervised) -> None:
-        """See to it that it runs. It may be asked again and again."""
-
-    def cancel(self, supervised: Supervised) -> None: ...
-
-    async def diff(self, supervised: Supervised) -> str | None:
-        """What it has changed so far; None: its tree here shows it."""
-        ...
-
-    async def stop(self) -> None: ...
-
-
 class AgentRunner:
     """All agents of this machine by id."""
 
@@ -108,7 +93,7 @@ class AgentRunner:
         self._slots = slots
         self.ledger = Ledger(str(swarm / LEDGER))
         self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
-        self.elsewhere: RemoteAgents | None = None
+        self.elsewhere: TemporalEngine | None = None
         """For tasks with an engine; started with the first of them."""
         self._stopping = False
         for folder in agent_folders(swarm):

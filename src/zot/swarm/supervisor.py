@@ -24,12 +24,13 @@ from zot.lines import LINE_ERRORS, encode_line
 from zot.swarm import commands
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
-from zot.swarm.runner import AgentRunner, RemoteAgents, Supervised
+from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
 if TYPE_CHECKING:
     from zot.swarm.temporal import door
+    from zot.swarm.temporal.engine import TemporalEngine
 else:
     door = Later("zot.swarm.temporal.door")
 
@@ -167,7 +168,7 @@ class SwarmSupervisor:
             raise SwarmError(f"{id} is being removed")
         return self._runner.agents[id]
 
-    async def _start_engine(self) -> RemoteAgents:
+    async def _start_engine(self) -> TemporalEngine:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
         if self._runner.elsewhere is None:
             self._runner.elsewhere = await door.start_engine(self._runner)
@@ -309,7 +310,7 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
-    asyncio.run(_supervise(swarm, socket, environment, slots))
+    asyncio.run(SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket))
     return 0
 
 
@@ -319,7 +320,3 @@ def _allow_descriptors() -> None:
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     with contextlib.suppress(ValueError, OSError):  # macOS may allow less than it says
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
-async def _supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> None:
-    await SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket)

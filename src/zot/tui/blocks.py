@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from zot.tui.cells import (
     EMPTY,
@@ -37,32 +37,16 @@ MAX_SOURCE = 1_000_000
 Level = Literal["info", "warning", "error"]
 
 
-class LiveBlock(Protocol):
-    @property
-    def closed(self) -> bool:
-        """It will not change any more."""
-
-    def settle(self, width: int) -> list[Line]:
-        """Lines that are final since it was last asked; all that is left once it is closed."""
-
-    def live(self, width: int, height: int) -> list[Line]:
-        """The rest, as it is now."""
-
-    @property
-    def source(self) -> str: ...
-
-    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        """All of it, for a pager."""
-
-
-class WholeBlock:
-    """A block that settles at once, when it is closed. Its kind says how it is drawn."""
+class LiveBlock:
+    """A part of a transcript, which settles when it is closed. Its kind says how it is drawn."""
 
     closed = True
+    """It will not change any more."""
     pictures: Sequence[InlineImage] = ()
     """Drawn below it on terminals that can; the pager has only its lines."""
 
     def settle(self, width: int) -> list[Line]:
+        """Lines that are final since it was last asked; all that is left once it is closed."""
         if not self.closed:
             return []
         lines = self.lines(width)
@@ -71,9 +55,11 @@ class WholeBlock:
         return lines
 
     def live(self, width: int, height: int) -> list[Line]:
+        """The rest, as it is now."""
         return self.lines(width)[-height:]
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        """All of it, for a pager."""
         raise NotImplementedError
 
     @property
@@ -82,7 +68,7 @@ class WholeBlock:
         return str(getattr(self, "text", ""))
 
 
-class UserBlock(WholeBlock):
+class UserBlock(LiveBlock):
     def __init__(self, text: str, pictures: Sequence[InlineImage] = ()) -> None:
         self.text = text
         self.pictures = pictures
@@ -93,7 +79,7 @@ class UserBlock(WholeBlock):
         )
 
 
-class NoteBlock(WholeBlock):
+class NoteBlock(LiveBlock):
     """What the program itself has to say."""
 
     _STYLES = {"info": "dim", "warning": "warn", "error": "error"}
@@ -106,7 +92,7 @@ class NoteBlock(WholeBlock):
         return wrap(linked(self._STYLES[self.level], clean(self.text)), width)
 
 
-class LinesBlock(WholeBlock):
+class LinesBlock(LiveBlock):
     """Lines that somebody else drew; they are cut at the margin."""
 
     def __init__(self, drawn: list[Line]) -> None:
@@ -120,7 +106,7 @@ class LinesBlock(WholeBlock):
         return "\n".join(plain(line) for line in self._drawn)
 
 
-class RowsBlock(WholeBlock):
+class RowsBlock(LiveBlock):
     """Names, and a text to each: side by side, or one below the other where it is narrow."""
 
     NARROW = 60
@@ -148,7 +134,7 @@ class RowsBlock(WholeBlock):
         return "\n".join([self._title, *(f"{name}  {text}" for name, text in self._rows)])
 
 
-class ThinkingBlock(WholeBlock):
+class ThinkingBlock(LiveBlock):
     """What the model thinks: its last lines while it does, one line afterwards."""
 
     def __init__(self, clock: float) -> None:
@@ -176,7 +162,7 @@ class ThinkingBlock(WholeBlock):
         return indented([("thinking", clean(self.text))], width)
 
 
-class ToolBlock(WholeBlock):
+class ToolBlock(LiveBlock):
     """A tool call: its arguments as they come, the end of its output while it runs, and both ends
     of it, the exit code and the time afterwards."""
 

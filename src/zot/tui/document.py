@@ -19,6 +19,8 @@ _WORDS = {"strong": "bold", "em": "italic", "s": "strike"}
 GAP = 2
 """Cells between the columns of a table."""
 NARROWEST = 4
+NARROWEST_TEXT = 2
+"""Cells that are left for the text of a list or a quote; its marks give way to it."""
 
 
 class ListCut(Struct, frozen=True):
@@ -204,18 +206,18 @@ class _Drawing:
         return following is None or following.type != "paragraph_open" or following.hidden
 
     def _item(self, mark: str, width: int, depth: int) -> list[Line]:
-        room = max(4, width - len(mark)) if depth < MAX_NESTING else width
+        if depth >= MAX_NESTING or width - len(mark) < NARROWEST_TEXT:
+            mark = ""
+        room = width - len(mark)
         body = self._inside("list_item_close", room, depth + 1, tight=True) or [EMPTY]
-        blank = " " * len(mark) if depth < MAX_NESTING else ""
-        first = (("bullet", mark if depth < MAX_NESTING else ""), *body[0])
-        rest = [(("", blank), *line) if line else EMPTY for line in body[1:]]
+        first = (("bullet", mark), *body[0])
+        rest = [(("", " " * len(mark)), *line) if line else EMPTY for line in body[1:]]
         return [clip(line, width) for line in (first, *rest)]
 
     def _quote(self, width: int, depth: int) -> list[Line]:
-        room = max(4, width - 2) if depth < MAX_NESTING else width
-        body = self._inside("blockquote_close", room, depth + 1, tight=False)
-        if depth >= MAX_NESTING:
-            return body
+        if depth >= MAX_NESTING or width - 2 < NARROWEST_TEXT:
+            return self._inside("blockquote_close", width, depth + 1, tight=False)
+        body = self._inside("blockquote_close", width - 2, depth + 1, tight=False)
         return [clip((("quote", "> "), *_restyled(line, "quote")), width) for line in body]
 
     # --- tables ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from zot.later import Later
+from zot.tui.blocks import LiveBlock
 from zot.tui.cells import EMPTY, Line, clean, indented, wrap
 from zot.tui.code import Highlighter
 from zot.tui.links import linked
@@ -31,7 +32,7 @@ MAX_OPEN = 50_000
 """From there on an open block settles as it is."""
 
 
-class MarkdownBlock:
+class MarkdownBlock(LiveBlock):
     """The text of an answer."""
 
     def __init__(self, text: str = "", *, closed: bool = False, spoken: bool = False) -> None:
@@ -114,7 +115,8 @@ class MarkdownBlock:
     def _open_code(self, *, separate: bool) -> list[Line]:
         head, feed, rest = self._rest.partition("\n")
         match = _FENCE.match(head)
-        if match is None or not (feed or self.closed):
+        may_be_table = "|" in head and "\n" not in rest  # the line below it says so
+        if match is None or not (feed and not may_be_table or self.closed):
             self._scanned = len(self._rest)
             return []
         self._fence = _OpenFence(match[1], match[2])
@@ -174,12 +176,7 @@ class MarkdownBlock:
     def _document(self, source: str) -> Document:
         return document.Document(source)
 
-    @property
-    def source(self) -> str:
-        return self.text
-
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        """All of it, for a pager."""
         return MarkdownBlock(self.text, closed=True).settle(width)
 
 

@@ -5,33 +5,23 @@ copy. Only what is seen is drawn, so that its length costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from zot.tui.blocks import LiveBlock
 from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain
 from zot.tui.editor import Editor
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Drawn, type_into
+from zot.tui.menu import Drawn, Overlay, type_into
 
 HELP = "q leaves, / searches, n N next and previous, [ ] turns, o folds"
 MAX_KEPT = 200
 """Sections whose lines are kept."""
 
 
-class Section(Protocol):
-    """A part of the transcript."""
-
-    @property
-    def source(self) -> str:
-        """What is searched and copied."""
-
-    def lines(self, width: int, *, folded: bool = True) -> list[Line]: ...
-
-
-class Pager:
+class Pager(Overlay):
     def __init__(
         self,
-        sections: Sequence[Section],
-        is_turn: Callable[[Section], bool],
+        sections: Sequence[LiveBlock],
+        is_turn: Callable[[LiveBlock], bool],
         *,
         leave: Callable[[], None],
         copy: Callable[[str], None] | None = None,

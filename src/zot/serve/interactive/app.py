@@ -338,6 +338,7 @@ class App(Asking):
         self._early.clear()
 
     def signalled(self, number: int) -> None:
+        """A signal that ends the program."""
         self.exit(128 + number)
 
     def stop_work(self) -> None:
@@ -348,6 +349,7 @@ class App(Asking):
     # --- frames ------------------------------------------------------------------------------
 
     def tick(self) -> float | None:
+        """Called before each frame; the seconds after which another one is due, if any."""
         self._take_events()
         waits = []
         if self.view is not None and self.view.activity:
@@ -422,7 +424,7 @@ class App(Asking):
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
         if self.overlays:
-            part = 2 / 3 if getattr(self.overlays[-1], "tall", False) else 1 / 2
+            part = 2 / 3 if self.overlays[-1].tall else 1 / 2
             height = max(1, int(rows * part))
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)

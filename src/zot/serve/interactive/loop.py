@@ -10,7 +10,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,6 +21,9 @@ from zot.tui.menu import Overlay
 from zot.tui.screen import FullScreen, LiveScreen, Reflow
 from zot.tui.terminal import Terminal
 from zot.tui.theme import Theme
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
 
 FRAME_SECONDS = 1 / 25
 """Between two frames of what streams in; keys are echoed at once."""
@@ -35,20 +38,6 @@ class Drawing(Struct, frozen=True):
     live: Sequence[Line]
     row: int
     column: int
-
-
-class LoopUser(Protocol):
-    """What the loop shows, and who gets the keys."""
-
-    def key(self, key: KeyPress) -> None: ...
-
-    def picture(self, columns: int, rows: int) -> Drawing: ...
-
-    def tick(self) -> float | None:
-        """Called before each frame; the seconds after which another one is due, if any."""
-
-    def signalled(self, number: int) -> None:
-        """A signal that ends the program."""
 
 
 class Loop:
@@ -94,7 +83,7 @@ class Loop:
         """What was posted may have ended it, just before it waits again."""
         return self._code is not None
 
-    def run(self, shown: LoopUser) -> int:
+    def run(self, shown: App) -> int:
         """Until `end` is called; the exit code."""
         self._listen_to_signals()
         self._keys(shown, self.terminal.early())
@@ -125,7 +114,7 @@ class Loop:
         for number in (*ENDING, signal.SIGWINCH, signal.SIGCONT):
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
 
-    def _draw(self, shown: LoopUser) -> float | None:
+    def _draw(self, shown: App) -> float | None:
         """Draw if it is time; how long to wait for the next frame, None: until something comes."""
         self._do_posted()
         left = self._drawn_at + FRAME_SECONDS - time.monotonic()
@@ -148,7 +137,7 @@ class Loop:
         while self._posted:
             self._posted.popleft()()
 
-    def draw_now(self, shown: LoopUser) -> None:
+    def draw_now(self, shown: App) -> None:
         columns, rows = self._size
         self._drawn_at = time.monotonic()
         if self._full is not None:
@@ -161,7 +150,7 @@ class Loop:
         if text:
             self.terminal.write(text)
 
-    def _take(self, shown: LoopUser, ready: dict[int, int]) -> None:
+    def _take(self, shown: App, ready: dict[int, int]) -> None:
         if self._wake_read in ready:
             self._woken(shown)
         terminal = self.terminal
@@ -180,14 +169,14 @@ class Loop:
                 self._keys(shown, terminal.flush())
             self._stale = True  # its time has come
 
-    def _keys(self, shown: LoopUser, keys: list[KeyPress]) -> None:
+    def _keys(self, shown: App, keys: list[KeyPress]) -> None:
         for key in keys:
             shown.key(key)
         if keys:
             self._stale = True
             self._drawn_at = 0.0  # an echo does not wait for the next frame
 
-    def _woken(self, shown: LoopUser) -> None:
+    def _woken(self, shown: App) -> None:
         try:
             received = os.read(self._wake_read, 4096)
         except BlockingIOError:

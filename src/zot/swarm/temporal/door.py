@@ -6,13 +6,17 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zot.errors import ConfigError
-from zot.swarm.runner import AgentRunner, RemoteAgents
+from zot.swarm.runner import AgentRunner
 from zot.swarm.temporal.config import INSTALL, TemporalConfig, WorkerPlace, load_config
 
+if TYPE_CHECKING:
+    from zot.swarm.temporal.engine import TemporalEngine
 
-async def start_engine(runner: AgentRunner) -> RemoteAgents:
+
+async def start_engine(runner: AgentRunner) -> TemporalEngine:
     """The engine for the supervisor, connected, with its hub listening."""
     try:
         from zot.swarm.temporal.engine import TemporalEngine

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Coroutine
 from datetime import timedelta
@@ -18,6 +17,7 @@ from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from zot.bugs import complain
 from zot.swarm.git import top_level
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
@@ -98,6 +98,7 @@ class TemporalEngine:
     # --- what the supervisor asks ------------------------------------------------------------
 
     def check(self, task: SwarmTask) -> None:
+        """Raises SwarmError for a task that cannot be done elsewhere."""
         if task.here:
             raise SwarmError("an agent elsewhere cannot work in the directory itself: no --here")
         origin = top_level(task.directory, self._runner.environment)
@@ -108,6 +109,7 @@ class TemporalEngine:
             )
 
     def begin(self, supervised: Supervised) -> None:
+        """See to it that it runs. It may be asked again and again."""
         id, agent = supervised.folder.id, supervised.agent
         which = (agent.claim.attempt, agent.runs)
         if self._begun.get(id) != which:
@@ -119,6 +121,7 @@ class TemporalEngine:
         self._do(self._cancel(supervised))
 
     async def diff(self, supervised: Supervised) -> str | None:
+        """What it has changed so far; None: its tree here shows it."""
         return await self.remote(supervised.folder.id).diff()
 
     # --- workflows ---------------------------------------------------------------------------
@@ -149,7 +152,7 @@ class TemporalEngine:
                 # It runs, or is just ending: looked at again soon.
                 self._looked[task.id] = time.monotonic() - AGAIN_SECONDS + LOOK_SECONDS
             except RPCError as error:
-                self._said(f"cannot start the workflow of {task.id}: {error.message}")
+                complain(f"cannot start the workflow of {task.id}: {error.message}")
 
     async def _cancel(self, supervised: Supervised) -> None:
         """The agent hears of it at once, and Temporal does not give it to anybody else."""
@@ -158,7 +161,7 @@ class TemporalEngine:
             await self._client.get_workflow_handle(self._flow_id(supervised.folder.id)).cancel()
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
-                self._said(f"cannot cancel {supervised.folder.id} in Temporal: {error.message}")
+                complain(f"cannot cancel {supervised.folder.id} in Temporal: {error.message}")
 
     async def _look_after(self) -> None:
         """A task whose workflow ended without its end being heard of is begun again."""
@@ -191,7 +194,7 @@ class TemporalEngine:
                 status = seen.status
             except RPCError as error:
                 if error.status != RPCStatusCode.NOT_FOUND:
-                    self._said(f"cannot look at the workflow of {id}: {error.message}")
+                    complain(f"cannot look at the workflow of {id}: {error.message}")
                     return
                 status = None
         if status == WorkflowExecutionStatus.RUNNING:
@@ -210,6 +213,3 @@ class TemporalEngine:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _said(self, text: str) -> None:
-        sys.stderr.write(f"{text}\n")

@@ -12,7 +12,7 @@ from zot.local.pull import pull, remove
 from zot.local.server import running_servers
 from zot.serve.interactive.slash.sessions import confirm
 from zot.text import size_text
-from zot.tui.blocks import WholeBlock
+from zot.tui.blocks import LiveBlock
 from zot.tui.cells import Line, clip
 from zot.tui.menu import Menu, MenuItem
 
@@ -67,7 +67,7 @@ def _remove(app: App, model: LocalModel, menu: Menu) -> None:
     menu.replace(_items(app))
 
 
-class ProgressBlock(WholeBlock):
+class ProgressBlock(LiveBlock):
     """A bar that fills while something is fetched."""
 
     def __init__(self, title: str) -> None:

@@ -12,10 +12,11 @@ from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.provider.types import Message, texts_in
 from zot.runtime.rewind import Checkpoint, Rewound
+from zot.serve.interactive.start import first_shown
 from zot.serve.interactive.view import replay
 from zot.sessions import library
 from zot.sessions.export import import_file
-from zot.tui.blocks import LinesBlock, WholeBlock, diff_lines
+from zot.tui.blocks import LinesBlock, LiveBlock, diff_lines
 from zot.tui.cells import Line, clean, clip
 from zot.tui.menu import AnswerKey, MenuItem
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 FORMATS: tuple[ExportFormat, ...] = ("markdown", "html", "json", "zotsession", "pi")
-REPLAYED = 20
-"""Messages of a session that are shown when it is gone on with."""
 
 
 Result = TypeVar("Result")
@@ -103,7 +102,7 @@ def file_lines(files: tuple[ChangedFile, ...] | list[ChangedFile], width: int) -
     return lines
 
 
-class ChangesBlock(WholeBlock):
+class ChangesBlock(LiveBlock):
     """Diffs of files, whole."""
 
     def __init__(self, files: list[ChangedFile]) -> None:
@@ -233,7 +232,8 @@ def _move(
         app.note(told(result))
         if shows:
             assert app.view is not None
-            replay(app.view, runtime.session.messages()[-REPLAYED:])
+            messages = runtime.session.messages()
+            replay(app.view, messages[first_shown(messages) :])
         app.refresh_status()
 
     app.work(work, then)

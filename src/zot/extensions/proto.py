@@ -81,6 +81,13 @@ class ExtensionFrame(Frozen, tag_field="type"):
     """Base of all frames, in both directions."""
 
 
+class NamedFrame(ExtensionFrame):
+    """About a tool or a command, under an id that the answer has too."""
+
+    id: str
+    name: str
+
+
 # --- extension to zot ------------------------------------------------------------------------
 
 
@@ -231,11 +238,9 @@ class ClearNotes(ExtensionFrame, tag="clear_notes"):
     """The extension's notes are out of date. zot writes a note once, so there is nothing to do."""
 
 
-class CallTool(ExtensionFrame, tag="call_tool"):
+class CallTool(NamedFrame, tag="call_tool"):
     """Run one of zot's tools; answered by `tool_result`."""
 
-    id: str
-    name: str
     args: dict[str, Json] = {}
     parent_id: str = ""
     """The `tool_call` in whose course this one is made."""
@@ -293,17 +298,13 @@ class HelloAck(ExtensionFrame, tag="hello_ack"):
     capabilities: tuple[str, ...] = CAPABILITIES
 
 
-class CommandInvoked(ExtensionFrame, tag="command_invoked"):
-    id: str
-    name: str
+class CommandInvoked(NamedFrame, tag="command_invoked"):
     args: str = ""
     session_id: str | UnsetType = UNSET
     """The conversation in which it was typed."""
 
 
-class ToolCall(ExtensionFrame, tag="tool_call"):
-    id: str
-    name: str
+class ToolCall(NamedFrame, tag="tool_call"):
     args: dict[str, Json] = {}
     key: str | UnsetType = UNSET
     """In a durable run: names the call, the same at every attempt."""
@@ -311,11 +312,9 @@ class ToolCall(ExtensionFrame, tag="tool_call"):
     """The conversation whose call it is: agents of one directory share their extensions."""
 
 
-class ToolReconcile(ExtensionFrame, tag="tool_reconcile"):
+class ToolReconcile(NamedFrame, tag="tool_reconcile"):
     """What became of a call that a crash cut off? Nothing is to be done."""
 
-    id: str
-    name: str
     args: dict[str, Json]
     key: str
 
@@ -433,11 +432,9 @@ class Answer(ExtensionFrame, tag="answer"):
     """Nobody was there, nobody answered in time, or the person did not want to."""
 
 
-class HostToolResult(ExtensionFrame, tag="tool_result"):
+class HostToolResult(NamedFrame, tag="tool_result"):
     """The answer to `call_tool`."""
 
-    id: str
-    name: str
     content: tuple[Content, ...]
     is_error: bool = False
     truncated: bool = False

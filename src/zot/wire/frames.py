@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from zot.core import events
 from zot.core.rule import Rule
-from zot.core.session import ChangedFile, SessionFacts
+from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.lines import encode_line
@@ -254,13 +254,18 @@ class ExtDisplay(Frame, events.ExtensionDisplay, tag="ext_display"): ...
 class ExtPanel(Frame, events.ExtensionPanel, tag="ext_panel"): ...
 
 
-class ExtAsk(Frame, events.DialogText, kw_only=True, tag="ext_ask"):
+class ExtAsk(Frame, tag="ext_ask"):
     """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
 
     request_id: str
     extension: str
     method: Literal["confirm", "select", "input", "editor"]
+    title: str
     timeout_ms: int
+    message: str = ""
+    options: tuple[str, ...] = ()
+    placeholder: str = ""
+    prefill: str = ""
 
 
 class McpServer(Frame, events.ServerChanged, tag="mcp_server"):
@@ -334,15 +339,24 @@ class McpServerShape(Frozen, omit_defaults=True):
     error: str = ""
 
 
-class SessionShape(SessionFacts, omit_defaults=True, kw_only=True):
+class SessionShape(Frozen, omit_defaults=True):
     """A session at a glance."""
 
     id: str
     path: str
     """Empty: it is kept in memory only."""
     message_count: int
+    cwd: str = ""
+    title: str = ""
+    first_text: str = ""
+    """How it began."""
+    provider: str = ""
+    model: str = ""
+    started: str = ""
     modified: str = ""
     cost_usd: float = 0.0
+    parent: str = ""
+    """The session it was forked from."""
 
 
 class Sessions(Frozen):

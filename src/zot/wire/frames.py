@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from zot.core import events
+from zot.core.events import OpenCall as OpenCall
 from zot.core.rule import Rule
 from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
@@ -175,7 +176,7 @@ class RunResumed(Frame, tag="run_resumed"):
     run: str
     attempt: int
     away_ms: int
-    open: tuple[events.OpenCall, ...]
+    open: tuple[OpenCall, ...]
 
 
 class RunHeld(Frame, events.RunHeld, tag="run_held"):

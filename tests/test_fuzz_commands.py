@@ -7,7 +7,7 @@ import time
 import pytest
 from support.rpc import Zot
 
-from zot.wire import zot
+from zot.wire import commands
 
 SECONDS = 2.0
 ROUND = 60
@@ -141,4 +141,4 @@ def test_no_line_breaks_it_and_every_line_is_answered(tmp_path, seed):
 
 
 def test_every_command_is_among_them():
-    assert {command["type"] for command in COMMANDS} == set(zot.COMMANDS)
+    assert {command["type"] for command in COMMANDS} == set(commands.BY_NAME)

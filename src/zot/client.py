@@ -26,9 +26,9 @@ from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.text import Frozen
-from zot.wire import commands as wire
 from zot.wire import frames
-from zot.wire.commands import AddedMessage, Command
+from zot.wire.commands import AddedMessage
+from zot.wire.first import Command, Hello
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
 from zot.wire.frames import AgentShape, EventFrame
@@ -185,7 +185,7 @@ class Client(ClientCommands):
 
     def hello(self, token: str = "", features: Sequence[str] = ()) -> HelloData:
         self._several = self._several or "agents" in features
-        return self._tell(wire.Hello(token, tuple(features) or None)).data_as(HelloData)
+        return self._tell(Hello(token, tuple(features) or None)).data_as(HelloData)
 
     def ping(self) -> None:
         self.request("ping")

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from zot.provider.types import Image, Level
 from zot.wire import commands as wire
 from zot.wire import frames
-from zot.wire.commands import Command
+from zot.wire.first import Command
 from zot.wire.parse import Response
 from zot.wire.zot import ModelSet, ReasoningSet
 

@@ -127,7 +127,7 @@ def test_help():
 
 
 def test_a_stream_cannot_steer_the_terminal():
-    status = Status("failed", 1.0, error="\x1b[2J\nbad" + "x" * 500)
+    status = Status(state="failed", seconds=1.0, error="\x1b[2J\nbad" + "x" * 500)
     shown = describe(status)
     assert "\x1b" not in shown
     assert "\n" not in shown
@@ -135,11 +135,14 @@ def test_a_stream_cannot_steer_the_terminal():
 
 
 def test_an_abort_leaves_its_mark():
-    assert describe(Status("idle", 2.0, outcome="aborted")) == "idle (aborted) | 2 s"
+    assert describe(Status(state="idle", seconds=2.0, outcome="aborted")) == "idle (aborted) | 2 s"
 
 
 def test_an_unknown_price_is_said():
-    assert describe(Status("idle", 2.0, cost_known=False)) == "idle | 2 s | at least $0.0000"
-    assert describe(Status("waiting", 2.0, waiting_for="a tool", tool_calls=2)).endswith(
-        "2 tool calls"
+    assert (
+        describe(Status(state="idle", seconds=2.0, cost_known=False))
+        == "idle | 2 s | at least $0.0000"
     )
+    assert describe(
+        Status(state="waiting", seconds=2.0, waiting_for="a tool", tool_calls=2)
+    ).endswith("2 tool calls")

@@ -11,13 +11,14 @@ from support.rpc import Zot
 
 from zot import errors
 from zot.settings.flags import FLAGS
-from zot.wire import frames, zot
-from zot.wire.commands import FEATURES
+from zot.wire import commands, frames, zot
+from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
 
 PAGE = "docs/rpc.md"
 EXAMPLES = [(block, json.loads(block.text)) for block in blocks(PAGE, "json")]
-COMMANDS = [value for _, value in EXAMPLES if value.get("type") in zot.COMMANDS and "id" in value]
+WORDS = commands.BY_NAME
+COMMANDS = [value for _, value in EXAMPLES if value.get("type") in WORDS and "id" in value]
 COMMANDS = [value for value in COMMANDS if "name" not in value or value["type"] == "run_command"]
 RESPONSES = [value for _, value in EXAMPLES if value.get("type") == "response"]
 EVENT_TYPES = {each.__struct_config__.tag for each in typing.get_args(EventFrame)}
@@ -56,7 +57,7 @@ def test_every_example_is_a_command_an_answer_an_event_or_a_message():
 
 
 def test_every_command_event_and_feature_has_its_example():
-    assert {command["type"] for command in COMMANDS} == set(zot.COMMANDS)
+    assert {command["type"] for command in COMMANDS} == set(commands.BY_NAME)
     assert {event["type"] for event in EVENTS} == EVENT_TYPES
     text = blocks(PAGE)[0].path.read_text()
     for feature in FEATURES:

@@ -22,8 +22,9 @@ from zot.provider.types import (
 )
 from zot.runtime.runtime import State
 from zot.text import encode_json
-from zot.wire import frames, zot, zot_replies
-from zot.wire.commands import FEATURES, AnyCommand
+from zot.wire import commands, frames, zot, zot_replies
+from zot.wire.commands import AnyCommand
+from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
 from zot.wire.zot_events import frame, message_shape, timestamp, usage_shape
 from zot.wire.zot_replies import KeptMessages, least_size
@@ -199,7 +200,9 @@ EVENTS = [
         None,
     ),
     (
-        events.ExtensionAsk("q", "e", "select", "t", options=("a", "b"), timeout=2.0),
+        events.ExtensionAsk(
+            "t", id="q", extension="e", method="select", options=("a", "b"), timeout=2.0
+        ),
         {
             "type": "ext_ask",
             "request_id": "q",
@@ -289,7 +292,7 @@ fields = st.dictionaries(
         lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
         max_leaves=4,
     )
-    | st.sampled_from(sorted(zot.COMMANDS)),
+    | st.sampled_from(sorted(commands.BY_NAME)),
 )
 
 
@@ -314,8 +317,8 @@ def test_any_object_is_a_command_or_says_what_is_wrong_and_keeps_its_id(value):
 
 
 def test_every_command_has_its_word():
-    assert {each.__struct_config__.tag for each in get_args(AnyCommand)} == set(zot.COMMANDS)
-    assert {"hello", "prompt", "abort", "compact", "ping"} <= set(zot.COMMANDS)
+    assert {each.__struct_config__.tag for each in get_args(AnyCommand)} == set(commands.BY_NAME)
+    assert {"hello", "prompt", "abort", "compact", "ping"} <= set(commands.BY_NAME)
 
 
 def test_frames_are_stamped_without_being_parsed():

@@ -147,19 +147,19 @@ class SelectGroup(Shape):
     options: tuple[SelectOption, ...]
 
 
-class SelectConfig(Shape, tag_field="type", tag="select"):
+class ConfigShape(Shape, tag_field="type"):
     id: str
     name: str
     category: str
+
+
+class SelectConfig(ConfigShape, tag="select"):
     current_value: str
     options: tuple[SelectOption, ...] | tuple[SelectGroup, ...]
     description: str | None = None
 
 
-class SwitchConfig(Shape, tag_field="type", tag="boolean"):
-    id: str
-    name: str
-    category: str
+class SwitchConfig(ConfigShape, tag="boolean"):
     current_value: bool
     description: str | None = None
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,16 +17,22 @@ from zot.cli.output import Subcommands, say, say_either, say_json
 from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
+from zot.later import Later
 from zot.observe import facts
 from zot.observe.observer import facts_of
 from zot.observe.status import OpenQuestion
 from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
+from zot.swarm.follow import OVER
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
-from zot.swarm.supervisor import SLOTS, supervise
 from zot.swarm.task import LogRow, SwarmTask
 from zot.text import positive, size_text, whole_characters
+
+if TYPE_CHECKING:
+    from zot.swarm import supervisor
+else:
+    supervisor = Later("zot.swarm.supervisor")
 
 EPILOG = """\
 An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.
@@ -180,7 +186,7 @@ def _new(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         return 0
     while True:
         left = [s for s in swarm.agents() if s.id in ids]
-        if all(s.stage in ("done", "failed", "cancelled", "lost") for s in left):
+        if all(s.stage in OVER for s in left):
             break
         time.sleep(0.2)
     for summary in left:
@@ -442,8 +448,8 @@ def _stop(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
 def _supervise() -> int:
     folder = Path(home_dir(os.environ)) / "swarm"
     hide_keys(home_dir(os.environ), os.environ)
-    slots = int(os.environ.get("ZOT_SWARM_SLOTS") or SLOTS)
-    return supervise(folder, socket_path(folder), os.environ, slots)
+    slots = int(os.environ.get("ZOT_SWARM_SLOTS") or supervisor.SLOTS)
+    return supervisor.supervise(folder, socket_path(folder), os.environ, slots)
 
 
 # --- printing ----------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from zot.core.events import DialogText
 from zot.lines import encode_line
 from zot.provider.types import Json
 from zot.text import Frozen, whole_value
@@ -79,6 +80,13 @@ def panel_dict(panel: Panel) -> dict[str, Json]:
 
 class ExtensionFrame(Frozen, tag_field="type"):
     """Base of all frames, in both directions."""
+
+
+class NamedFrame(ExtensionFrame):
+    """About a tool or a command, under an id that the answer has too."""
+
+    id: str
+    name: str
 
 
 # --- extension to zot ------------------------------------------------------------------------
@@ -196,18 +204,12 @@ class Notify(ExtensionFrame, tag="notify"):
     level: str = "info"
 
 
-class Ask(ExtensionFrame, tag="ask"):
+class Ask(ExtensionFrame, DialogText, kw_only=True, tag="ask"):
     """A question to the person in front of zot; answered by `answer`."""
 
     id: str
     method: str
     """confirm, select, input or editor."""
-    title: str
-    message: str = ""
-    options: tuple[str, ...] = ()
-    """What `select` offers."""
-    placeholder: str = ""
-    prefill: str = ""
     timeout: float = 300.0
     """Seconds; then the question counts as cancelled."""
     parent_id: str = ""
@@ -231,11 +233,9 @@ class ClearNotes(ExtensionFrame, tag="clear_notes"):
     """The extension's notes are out of date. zot writes a note once, so there is nothing to do."""
 
 
-class CallTool(ExtensionFrame, tag="call_tool"):
+class CallTool(NamedFrame, tag="call_tool"):
     """Run one of zot's tools; answered by `tool_result`."""
 
-    id: str
-    name: str
     args: dict[str, Json] = {}
     parent_id: str = ""
     """The `tool_call` in whose course this one is made."""
@@ -293,17 +293,13 @@ class HelloAck(ExtensionFrame, tag="hello_ack"):
     capabilities: tuple[str, ...] = CAPABILITIES
 
 
-class CommandInvoked(ExtensionFrame, tag="command_invoked"):
-    id: str
-    name: str
+class CommandInvoked(NamedFrame, tag="command_invoked"):
     args: str = ""
     session_id: str | UnsetType = UNSET
     """The conversation in which it was typed."""
 
 
-class ToolCall(ExtensionFrame, tag="tool_call"):
-    id: str
-    name: str
+class ToolCall(NamedFrame, tag="tool_call"):
     args: dict[str, Json] = {}
     key: str | UnsetType = UNSET
     """In a durable run: names the call, the same at every attempt."""
@@ -311,11 +307,9 @@ class ToolCall(ExtensionFrame, tag="tool_call"):
     """The conversation whose call it is: agents of one directory share their extensions."""
 
 
-class ToolReconcile(ExtensionFrame, tag="tool_reconcile"):
+class ToolReconcile(NamedFrame, tag="tool_reconcile"):
     """What became of a call that a crash cut off? Nothing is to be done."""
 
-    id: str
-    name: str
     args: dict[str, Json]
     key: str
 
@@ -433,11 +427,9 @@ class Answer(ExtensionFrame, tag="answer"):
     """Nobody was there, nobody answered in time, or the person did not want to."""
 
 
-class HostToolResult(ExtensionFrame, tag="tool_result"):
+class HostToolResult(NamedFrame, tag="tool_result"):
     """The answer to `call_tool`."""
 
-    id: str
-    name: str
     content: tuple[Content, ...]
     is_error: bool = False
     truncated: bool = False

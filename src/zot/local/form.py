@@ -13,6 +13,14 @@ from zot.provider.types import Json, ToolCall, ToolSpec
 from zot.text import Frozen
 
 Kind = Literal["string", "integer", "number", "boolean", "json"]
+KINDS: dict[Kind, tuple[str, str]] = {
+    "string": ('"..."', "str"),
+    "integer": ("0", "int"),
+    "number": ("0.0", "num"),
+    "boolean": ("true", "bool"),
+    "json": ("...", "json"),
+}
+"""What stands for a value in the prompt, and its rule in the grammar."""
 HELP = {
     "bash": "runs a shell command: list, search, count, move, delete, git, tests",
     "read": "shows a file",
@@ -143,32 +151,21 @@ def _field(name: str, shape: Json, required: bool) -> Field:
     choices = shape.get("enum")
     if isinstance(choices, list) and choices and all(isinstance(choice, str) for choice in choices):
         return Field(name, "string", required, tuple(choices))
-    match shape.get("type"):
-        case "string":
-            return Field(name, "string", required)
-        case "integer":
-            return Field(name, "integer", required)
-        case "number":
-            return Field(name, "number", required)
-        case "boolean":
-            return Field(name, "boolean", required)
-        case _:
-            return Field(name, "json", required)
+    kind: Kind = next((known for known in KINDS if known == shape.get("type")), "json")
+    return Field(name, kind, required)
 
 
 def _shape(field: Field) -> str:
     """What stands for a value in the prompt."""
     if field.choices:
         return "|".join(_compact(choice) for choice in field.choices)
-    shown = {"string": '"..."', "integer": "0", "number": "0.0", "boolean": "true", "json": "..."}
-    return shown[field.kind] + ("" if field.required else "?")
+    return KINDS[field.kind][0] + ("" if field.required else "?")
 
 
 def _value_rule(field: Field) -> str:
     if field.choices:
         return "( " + " | ".join(_literal(_compact(choice)) for choice in field.choices) + " )"
-    rules = {"string": "str", "integer": "int", "number": "num", "boolean": "bool", "json": "json"}
-    return rules[field.kind]
+    return KINDS[field.kind][1]
 
 
 def _compact(value: Json) -> str:

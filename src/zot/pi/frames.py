@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, UnsetType
 
-from zot.pi.messages import Part, PiAssistant, PiMessage, PiResult, PiUsage
+from zot.pi.messages import Part, PiAssistant, PiMessage, PiPrice, PiResult, PiTokens, PiUsage
 from zot.provider.types import Json
 from zot.text import Frozen
 
@@ -81,9 +81,12 @@ class PiToolOutput(Frozen):
     details: dict[str, Json] | UnsetType = UNSET
 
 
-class ToolExecution(PiFrame, tag="tool_execution_start"):
+class OfTool(PiFrame):
     toolCallId: str
     toolName: str
+
+
+class ToolExecution(OfTool, tag="tool_execution_start"):
     args: dict[str, Json]
 
 
@@ -91,9 +94,7 @@ class ToolExecutionUpdate(ToolExecution, tag="tool_execution_update"):
     partialResult: PiToolOutput
 
 
-class ToolExecutionEnd(PiFrame, tag="tool_execution_end"):
-    toolCallId: str
-    toolName: str
+class ToolExecutionEnd(OfTool, tag="tool_execution_end"):
     result: PiToolOutput | str
     isError: bool
     durationMs: int | UnsetType = UNSET
@@ -189,15 +190,6 @@ class UiRequest(PiFrame, kw_only=True, tag="extension_ui_request"):
 # --- answers ---------------------------------------------------------------------------------
 
 
-class PiPrice(Frozen):
-    """Dollars per million tokens."""
-
-    input: float
-    output: float
-    cacheRead: float
-    cacheWrite: float
-
-
 class PiModel(Frozen):
     id: str
     name: str
@@ -207,16 +199,13 @@ class PiModel(Frozen):
     reasoning: bool
     input: list[str]
     cost: PiPrice
+    """Of a million tokens."""
     contextWindow: int
     maxTokens: int
     headers: dict[str, str] | UnsetType = UNSET
 
 
-class TokenCounts(Frozen):
-    input: int
-    output: int
-    cacheRead: int
-    cacheWrite: int
+class TokenCounts(PiTokens):
     total: int
 
 

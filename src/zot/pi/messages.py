@@ -78,19 +78,27 @@ class CallPart(Frozen, tag_field="type", tag="toolCall"):
 Part = TextPart | ImagePart | ThinkingPart | CallPart
 
 
-class PiCost(Frozen):
+class PiPrice(Frozen):
+    """Dollars, for tokens of each kind."""
+
     input: float
     output: float
     cacheRead: float
     cacheWrite: float
+
+
+class PiCost(PiPrice):
     total: float
 
 
-class PiUsage(Frozen):
+class PiTokens(Frozen):
     input: int
     output: int
     cacheRead: int
     cacheWrite: int
+
+
+class PiUsage(PiTokens):
     totalTokens: int
     cost: PiCost
 

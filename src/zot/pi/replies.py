@@ -12,7 +12,7 @@ from zot.core.cost import add
 from zot.core.session import Compaction, Entry, Session
 from zot.pi import frames
 from zot.pi.format import PiWriter
-from zot.pi.messages import PiMessage, PiSummary, api_word, text_of, to_pi, usage_to_pi
+from zot.pi.messages import PiMessage, PiPrice, PiSummary, api_word, text_of, to_pi, usage_to_pi
 from zot.provider import types
 from zot.provider.providers import PROVIDERS
 from zot.sessions.rows import Meta
@@ -35,7 +35,7 @@ def model(known: types.Model) -> frames.PiModel:
         baseUrl=known.base_url or (info.base_url if info else ""),
         reasoning=known.reasoning,
         input=["text", "image"] if known.images else ["text"],
-        cost=frames.PiPrice(price.input, price.output, price.cache_read, price.cache_write),
+        cost=PiPrice(price.input, price.output, price.cache_read, price.cache_write),
         contextWindow=known.context_window,
         maxTokens=known.max_output,
         headers=known.headers or UNSET,

@@ -202,7 +202,8 @@ def mark(messages: list[types.Json]) -> None:
 
 class ChatFunction(Struct):
     name: str | None = None
-    arguments: str | dict[str, types.Json] | None = None
+    arguments: types.Json = None
+    """A text; some servers send the object that it stands for."""
 
 
 class ChatCall(Struct):
@@ -237,16 +238,11 @@ class ChatChoice(Struct):
     usage: assemble.Counts = None
 
 
-class ChatGroq(Struct):
-    usage: assemble.Counts = None
-    """Groq's place for the token counts, and for some models the only one."""
-    error: str | None = None
-
-
 class ChatChunk(Struct):
     choices: list[ChatChoice] | None = None
     usage: assemble.Counts = None
-    x_groq: ChatGroq | None = None
+    x_groq: dict[str, types.Json] | None = None
+    """Groq's place for the token counts, for some models the only one, and for errors."""
     error: assemble.ServerError | str | None = None
 
 
@@ -295,9 +291,9 @@ class ChatReader(assemble.StreamReader):
             self._usage(choice.usage)
         self._usage(chunk.usage)
         if chunk.x_groq is not None:
-            self._usage(chunk.x_groq.usage)
-            if chunk.x_groq.error:
-                raise self._failed(chunk.x_groq.error)
+            self._usage(chunk.x_groq.get("usage"))
+            if error := chunk.x_groq.get("error"):
+                raise self._failed(str(error))
 
     def finish(self) -> types.Finished:
         # Some servers never say [DONE]; a reason to stop is as good an end.

@@ -17,13 +17,13 @@ from zot import __version__
 from zot.bugs import complain, internal_error
 from zot.errors import CommandError, ZotError
 from zot.home import may_have_extensions
-from zot.later import Later
+from zot.later import Later, later
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import BARE, Plan
 from zot.settings.resolve import Setup
-from zot.wire import commands, zot
-from zot.wire.commands import FEATURES
+from zot.wire import zot
+from zot.wire.first import FEATURES, Hello, Ping
 from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
 from zot.wire.zot import Incoming
 
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve import rpc_agents
     from zot.serve.rpc_agents import NamedAgents
-    from zot.wire import zot_events
+    from zot.wire import commands, zot_events
 else:
     approvals = Later("zot.runtime.approval")
     build = Later("zot.build")
     rpc_agents = Later("zot.serve.rpc_agents")
-    zot_events = Later("zot.wire.zot_events")
+    commands, zot_events = later("zot.wire", "commands", "zot_events")
 
 HELLO_SECONDS = 1.0
 """How long a run that was cut off waits for the client to say what it understands."""
@@ -106,7 +106,7 @@ class RpcServer(LineServer):
             agent = self._addressed(incoming)
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
-            if agent.durable and not isinstance(incoming.command, commands.Hello | commands.Ping):
+            if agent.durable and not isinstance(incoming.command, Hello | Ping):
                 agent.recover()
             agent.handle(incoming, incoming.command)
             if agent.durable:
@@ -131,7 +131,7 @@ class RpcServer(LineServer):
         import hmac  # deferred: only where a token is set
 
         command = incoming.command
-        said = command.token if isinstance(command, commands.Hello) else None
+        said = command.token if isinstance(command, Hello) else None
         token = os.fsencode(self._token)
         if said is not None and hmac.compare_digest(said.encode(), token):
             self.authenticated = True
@@ -184,7 +184,7 @@ class UnnamedAgent(ServedAgent):
         self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
 
-    def hello(self, incoming: Incoming, command: commands.Hello) -> None:
+    def hello(self, incoming: Incoming, command: Hello) -> None:
         supported: tuple[str, ...] | UnsetType = UNSET
         if command.features is not None:
             supported = tuple(name for name in FEATURES if name in command.features)

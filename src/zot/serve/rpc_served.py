@@ -17,8 +17,8 @@ from zot.later import Later, later
 from zot.lines import Lane, encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
-from zot.wire import commands, zot
-from zot.wire.commands import AnyCommand
+from zot.wire import zot
+from zot.wire.first import Hello, Ping
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
@@ -33,32 +33,20 @@ if TYPE_CHECKING:
     from zot.serve import rpc_commands, rpc_sessions
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_commands import SlowCommands
-    from zot.wire import kept, zot_events, zot_replies
+    from zot.wire import commands, kept, zot_events, zot_replies
+    from zot.wire.commands import AnyCommand
     from zot.wire.frames import EventFrame, EventsRead, State
     from zot.wire.kept import KeptFrames
     from zot.wire.zot_replies import KeptMessages
 else:
     runs = Later("zot.runtime.run")
     rpc_commands, rpc_sessions = later("zot.serve", "rpc_commands", "rpc_sessions")
-    kept, zot_events, zot_replies = later("zot.wire", "kept", "zot_events", "zot_replies")
+    commands, kept, zot_events, zot_replies = later(
+        "zot.wire", "commands", "kept", "zot_events", "zot_replies"
+    )
 
 
 MAX_ANSWER = 16 * 1024 * 1024
-Change = (
-    commands.Clear
-    | commands.SetModel
-    | commands.SetReasoning
-    | commands.SetJail
-    | commands.Approve
-    | commands.RemoveApproval
-    | commands.Answer
-    | commands.PanelKey
-    | commands.PanelResize
-    | commands.PanelClose
-    | commands.AbortShell
-    | commands.ResumeRun
-)
-"""Commands that are done when they are answered."""
 
 
 class ServedAgent(RuntimeClient):
@@ -102,14 +90,14 @@ class ServedAgent(RuntimeClient):
     # --- commands ----------------------------------------------------------------------------
 
     def handle(self, incoming: Incoming, command: AnyCommand) -> None:
-        match command:
-            case commands.Ping():
+        match command:  # the first ones first: the others need not be loaded yet
+            case Ping():
                 self.answer(incoming, zot.Pong())
                 self._server.unnamed.warm_up()
+            case Hello():
+                self._server.unnamed.hello(incoming, command)
             case commands.Prompt():
                 self._prompt(incoming, command)
-            case commands.Hello():
-                self._server.unnamed.hello(incoming, command)
             case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
                 self._server.named.take(incoming, command)
             case commands.RetryPrompt():
@@ -157,7 +145,7 @@ class ServedAgent(RuntimeClient):
             case _:
                 self.answer(incoming, self._change(command))
 
-    def _change(self, command: Change) -> Any:
+    def _change(self, command: commands.Change) -> Any:
         """Do what can be done at once; the data of the answer."""
         runtime = self.runtime
         match command:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.ledger import Amount
 from zot.observe import Observer, OpenQuestion, Status
+from zot.observe.status import AgentUse
 from zot.swarm.task import (
     AgentCancelled,
     AgentStarted,
@@ -39,7 +39,7 @@ KILLS = 50
 """Times in a row that it may be killed so early: somebody else's doing, which passes."""
 
 
-class AgentSummary(Struct, frozen=True):
+class AgentSummary(AgentUse, frozen=True, kw_only=True):
     """What a list shows of an agent."""
 
     id: str
@@ -58,13 +58,6 @@ class AgentSummary(Struct, frozen=True):
     questions: tuple[OpenQuestion, ...] = ()
     outcome: str = ""
     attempt: int = 0
-    turns: int = 0
-    tool_calls: int = 0
-    cost_usd: float = 0.0
-    cost_known: bool = True
-    input_tokens: int = 0
-    output_tokens: int = 0
-    context_tokens: int = 0
     worked_seconds: float = 0.0
     """At work, all runs together; waiting for a person or a slot is not counted."""
     context_window: int = 0
@@ -85,12 +78,9 @@ class AgentSummary(Struct, frozen=True):
     """The conversation that started it has heard how that run ended."""
 
 
-USED = ("turns", "tool_calls", "cost_usd", "cost_known", "input_tokens", "output_tokens")
-
-
 def used(status: Status) -> dict[str, Any]:
     """What an agent has used so far, for its summary."""
-    return {name: getattr(status, name) for name in (*USED, "context_tokens")}
+    return {name: getattr(status, name) for name in AgentUse.__struct_fields__}
 
 
 class SwarmAgent:

@@ -31,8 +31,7 @@ from zot.lines import encode_line
 from zot.swarm import commands
 from zot.swarm.agent import AgentSummary, SwarmAgent
 from zot.swarm.follow import Roster
-from zot.swarm.log import AgentFolder, agent_folders, read_log
-from zot.swarm.runner import LEDGER
+from zot.swarm.log import LEDGER, AgentFolder, agent_folders, read_log
 from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
 
 START_SECONDS = 20.0

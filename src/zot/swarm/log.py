@@ -16,6 +16,8 @@ from zot.lines import LINE_ERRORS, LineCutter, write_all
 from zot.observe.facts import fields_of
 from zot.swarm.task import AnySwarmRow, LogRow, SwarmError, SwarmTask
 
+LEDGER = "ledger.json"
+"""What all agents together have spent, in the folder of the swarm."""
 CHUNK = 256 * 1024
 STREAM_OVER = b'{"type":"stream_over"}'
 """The last row of a stream that somebody shared: nothing more comes."""

@@ -17,7 +17,7 @@ from zot.ledger import Ledger
 from zot.provider import catalog
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentChild, AgentDoor, ChildGone
-from zot.swarm.log import AgentFolder, LogWriter, agent_folders
+from zot.swarm.log import LEDGER, AgentFolder, LogWriter, agent_folders
 from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
     AgentStarted,
@@ -36,8 +36,6 @@ from zot.swarm.worktrees import Worktree, Worktrees
 if TYPE_CHECKING:
     from zot.swarm.temporal.engine import TemporalEngine
 
-LEDGER = "ledger.json"
-"""What all agents together have spent, in the folder of the swarm."""
 RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Before an agent that died is started again."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")

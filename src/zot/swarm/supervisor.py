@@ -310,7 +310,7 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
-    asyncio.run(_supervise(swarm, socket, environment, slots))
+    asyncio.run(SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket))
     return 0
 
 
@@ -320,7 +320,3 @@ def _allow_descriptors() -> None:
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     with contextlib.suppress(ValueError, OSError):  # macOS may allow less than it says
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
-async def _supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> None:
-    await SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket)

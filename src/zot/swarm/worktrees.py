@@ -100,9 +100,10 @@ class Worktrees:
         path = Path(os.path.realpath(ensure_dir(folder))) / "tree"
         with self._adding:
             self._add(git, branch, path, start)
-        inside = Path(directory).relative_to(origin)
+        inside = os.path.relpath(directory, origin)
+        inside = "" if inside == os.curdir else inside
         (path / inside).mkdir(parents=True, exist_ok=True)  # it may be new, and not committed yet
-        return Worktree("worktree", str(path), origin, _relative(inside), branch, start)
+        return Worktree("worktree", str(path), origin, inside, branch, start)
 
     def check_base(self, directory: str, base: str) -> None:
         """Raises WorktreeError where a tree could not begin with this branch or commit."""
@@ -135,7 +136,8 @@ class Worktrees:
                     raise
                 time.sleep(pause)
                 for entry, tree in _entries(git):
-                    if tree.parent.parent == path.parent.parent and _is_half_made(entry):
+                    is_half_made = not read_bytes(entry / "commondir")
+                    if tree.parent.parent == path.parent.parent and is_half_made:
                         shutil.rmtree(entry, ignore_errors=True)
 
     def _clear_unused(self, git: Git, branch: str, path: Path) -> None:
@@ -339,16 +341,8 @@ def _entries(git: Git) -> list[tuple[Path, Path]]:
     return entries
 
 
-def _is_half_made(entry: Path) -> bool:
-    return not read_bytes(entry / "commondir")
-
-
 def _is_dirty(git: Git) -> bool:
     return bool(git.run("status", "--porcelain", "--untracked-files=normal").strip())
-
-
-def _relative(path: Path) -> str:
-    return "" if path == Path() else str(path)
 
 
 def _size_of(directory: str) -> int:

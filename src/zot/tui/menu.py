@@ -7,7 +7,6 @@ is typed; QuestionBox offers a few answers, each with its key, and may take a te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -30,18 +29,30 @@ class Drawn(Struct, frozen=True):
     cursor: tuple[int, int] | None = None
 
 
-class Overlay(Protocol):
+class Overlay:
+    """What has all the keys while it is open."""
+
+    id = ""
+    """Of the permission that it asks for."""
+    tall = False
+    """It gets more of the screen than a menu."""
+    secret = False
+    """What is typed into it is not shown."""
+
     def draw(self, width: int, height: int) -> Drawn:
         """At most so many lines."""
+        raise NotImplementedError
 
     def key(self, key: KeyPress) -> None:
-        """Take a key; every key is the overlay's while it is open."""
+        raise NotImplementedError
 
     def spoken(self) -> list[str]:
         """The same as plain lines, where nothing can be drawn twice."""
+        raise NotImplementedError
 
     def take_line(self, text: str) -> bool:
         """Take a typed line as the answer; False: it is none, and the overlay is open still."""
+        return True
 
 
 class MenuItem(Struct, frozen=True):
@@ -53,7 +64,7 @@ class MenuItem(Struct, frozen=True):
     """What is handed back; None: the label."""
 
 
-class Menu:
+class Menu(Overlay):
     """A list that what is typed narrows down. Enter picks, Esc leaves.
 
     `keys` are further keys for the chosen line: `{"ctrl+d": delete}`; their functions get its
@@ -220,7 +231,7 @@ class AnswerKey(Struct, frozen=True):
     """The person may say more: a reason, a name; Enter ends it."""
 
 
-class QuestionBox:
+class QuestionBox(Overlay):
     """A question with a body (a diff, a command) and answers by key; up, down and Enter too."""
 
     def __init__(

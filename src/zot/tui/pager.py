@@ -10,14 +10,14 @@ from zot.tui.blocks import LiveBlock
 from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain
 from zot.tui.editor import Editor
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Drawn, type_into
+from zot.tui.menu import Drawn, Overlay, type_into
 
 HELP = "q leaves, / searches, n N next and previous, [ ] turns, o folds"
 MAX_KEPT = 200
 """Sections whose lines are kept."""
 
 
-class Pager:
+class Pager(Overlay):
     def __init__(
         self,
         sections: Sequence[LiveBlock],

@@ -2,48 +2,23 @@
 dialect decodes straight into these types; other dialects build them by hand.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, field
 
 from zot.provider.types import Json, Level
 from zot.text import Frozen
-
-FEATURES = (
-    "agents",
-    "approvals",
-    "budgets",
-    "codes",
-    "dialogs",
-    "mcp",
-    "queue",
-    "retries",
-    "seq",
-    "sessions",
-    "thinking",
-    "tools",
-)
-"""What a client may ask for in `hello`; without asking it sees only documented frames."""
-
+from zot.wire.first import Command, Hello, Ping
 
 Count = Annotated[int, Meta(ge=0)]
 Whole = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(gt=0)]
 
 
-class Command(Frozen, tag_field="type"):
-    """Base of all commands; unknown fields are ignored, so old servers survive new clients."""
-
-
 class ImageData(Frozen):
     mime_type: str
     data: bytes
     """Base64 on the wire."""
-
-
-class Hello(Command, tag="hello"):
-    token: str = ""
-    features: tuple[str, ...] | None = None
 
 
 class LimitsData(Frozen):
@@ -318,9 +293,6 @@ class ListAgents(Command, tag="list_agents"):
     """The named agents."""
 
 
-class Ping(Command, tag="ping"): ...
-
-
 class Approve(Command, tag="approve"):
     """Answer an `approval_request`."""
 
@@ -388,3 +360,24 @@ AnyCommand = (
     | GetApprovals
     | RemoveApproval
 )
+
+BY_NAME: dict[str, type[AnyCommand]] = {
+    str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)
+}
+"""Every command by its word."""
+
+Change = (
+    Clear
+    | SetModel
+    | SetReasoning
+    | SetJail
+    | Approve
+    | RemoveApproval
+    | Answer
+    | PanelKey
+    | PanelResize
+    | PanelClose
+    | AbortShell
+    | ResumeRun
+)
+"""Commands that are done when they are answered."""

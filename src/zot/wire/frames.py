@@ -254,18 +254,13 @@ class ExtDisplay(Frame, events.ExtensionDisplay, tag="ext_display"): ...
 class ExtPanel(Frame, events.ExtensionPanel, tag="ext_panel"): ...
 
 
-class ExtAsk(Frame, tag="ext_ask"):
+class ExtAsk(Frame, events.DialogText, kw_only=True, tag="ext_ask"):
     """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
 
     request_id: str
     extension: str
     method: Literal["confirm", "select", "input", "editor"]
-    title: str
     timeout_ms: int
-    message: str = ""
-    options: tuple[str, ...] = ()
-    placeholder: str = ""
-    prefill: str = ""
 
 
 class McpServer(Frame, events.ServerChanged, tag="mcp_server"):

@@ -15,8 +15,8 @@ from zot.errors import SessionError
 from zot.runtime.runtime import Runtime
 from zot.sessions.files import FileStore
 from zot.wire import frames, zot
-from zot.wire.commands import FEATURES
 from zot.wire.eventlog import EventLog, EventPage, read_events
+from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
 from zot.wire.zot_events import frame
 

@@ -12,6 +12,7 @@ import msgspec
 
 from zot.wire import commands, frames, zot
 from zot.wire.commands import AnyCommand
+from zot.wire.first import Hello, Ping
 from zot.wire.frames import EventFrame
 
 Schema = dict[str, Any]
@@ -31,7 +32,7 @@ AGENT: Schema = {
 }
 
 DATA: dict[type, Any] = {
-    commands.Hello: zot.HelloData,
+    Hello: zot.HelloData,
     commands.Prompt: zot.Started,
     commands.RetryPrompt: zot.Started,
     commands.ResumeRun: None,
@@ -68,7 +69,7 @@ DATA: dict[type, Any] = {
     commands.OpenAgent: frames.AgentOpened,
     commands.CloseAgent: None,
     commands.ListAgents: frames.AgentList,
-    commands.Ping: zot.Pong,
+    Ping: zot.Pong,
     commands.Approve: None,
     commands.GetApprovals: frames.Approvals,
     commands.RemoveApproval: None,

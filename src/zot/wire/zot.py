@@ -5,15 +5,22 @@ Kept light, because the first answer of `zot rpc` waits for it: events are anoth
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from zot import lines
 from zot.errors import CommandError, ZotError
+from zot.later import Later
 from zot.text import Frozen, escaped
-from zot.wire.commands import AnyCommand
+from zot.wire.first import Hello, Ping
+
+if TYPE_CHECKING:
+    from zot.wire import commands
+    from zot.wire.commands import AnyCommand
+else:
+    commands = Later("zot.wire.commands")
 
 PROTOCOL_VERSION = 1
 MAX_ID = 256
@@ -93,25 +100,31 @@ class Incoming(Frozen):
     name: str
     """The command's word, or empty when the line had none."""
     id: Raw | UnsetType
-    command: AnyCommand | None
+    command: "AnyCommand | None"
     error: CommandError | None = None
     agent: Raw = Raw()
     """Whom it is for, as it was written; looked at with the feature `agents` only."""
 
 
-COMMANDS: dict[str, type[AnyCommand]] = {
-    str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)
-}
-"""Every command by its word."""
-
-_plain_names = {b'"%s"' % name.encode(): name for name in COMMANDS}
+FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping}
 _envelope = msgspec.json.Decoder(Envelope).decode
+_plain_names: dict[bytes, str] = {}
+"""The words that came, as they stand in a line."""
+
+
+def command_called(name: str) -> "type[AnyCommand] | None":
+    return FIRST.get(name) or commands.BY_NAME.get(name)
 
 
 @cache
-def _decoder(name: str) -> Callable[[bytes], AnyCommand]:
+def _decoder(name: str) -> "Callable[[bytes], AnyCommand]":
+    """What decodes the command of this word. Raises CommandError: there is none."""
     # One for each word, made when it first comes: one for all would cost the first answer 2 ms.
-    return msgspec.json.Decoder(COMMANDS[name]).decode
+    kind = command_called(name)
+    if kind is None:
+        raise CommandError(f"unknown command {name!r}", code="unknown_command")
+    _plain_names[b'"%s"' % name.encode()] = name
+    return msgspec.json.Decoder(kind).decode
 
 
 def decode(line: bytes) -> Incoming:
@@ -125,11 +138,10 @@ def decode(line: bytes) -> Incoming:
         agent = envelope.agent
         id = checked_id(envelope.id, line)
         name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
-        if name not in COMMANDS:
-            raise CommandError(f"unknown command {name!r}", code="unknown_command")
+        decode_command = _decoder(name)
         if len(whole) >= lines.LONGEST_NUMBER:
             lines.check_numbers(whole)
-        return Incoming(name, id, _decoder(name)(whole), agent=agent)
+        return Incoming(name, id, decode_command(whole), agent=agent)
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name), agent)
     except lines.LINE_ERRORS as error:
@@ -180,12 +192,12 @@ def _explained(error: CommandError, name: str) -> CommandError:
         return CommandError('invalid_params: the line has more than one "type"')
     if not name and text.startswith("invalid_params: Expected `object`"):
         return CommandError("parse_error: the line is not a JSON object", code="parse_error")
-    if words := _choices(COMMANDS.get(name), text):
+    if words := _choices(command_called(name), text):
         return CommandError(f"{text}: use {', '.join(words)}")
     return error
 
 
-def _choices(command: type[AnyCommand] | None, text: str) -> tuple[str, ...]:
+def _choices(command: "type[AnyCommand] | None", text: str) -> tuple[str, ...]:
     """The words a field takes, when the error is that it was given another one."""
     before, _, field = text.rstrip("`").rpartition(" - at `$.")
     if command is None or "Invalid enum value" not in before or not field.isidentifier():

@@ -149,9 +149,13 @@ def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
 
 
 def extension_ask(event: events.ExtensionAsk) -> frames.ExtAsk:
-    timeout = round(event.timeout * 1000)
-    asked = (event.id, event.extension, event.method, event.title, timeout, event.message)
-    return frames.ExtAsk(*asked, event.options, event.placeholder, event.prefill)
+    return frames.ExtAsk(
+        request_id=event.id,
+        extension=event.extension,
+        method=event.method,
+        timeout_ms=round(event.timeout * 1000),
+        **event.texts(),
+    )
 
 
 def usage_shape(usage: Usage) -> frames.UsageShape:

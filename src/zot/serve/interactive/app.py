@@ -424,7 +424,7 @@ class App(Asking):
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
         if self.overlays:
-            part = 2 / 3 if getattr(self.overlays[-1], "tall", False) else 1 / 2
+            part = 2 / 3 if self.overlays[-1].tall else 1 / 2
             height = max(1, int(rows * part))
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)

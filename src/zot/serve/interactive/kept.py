@@ -25,14 +25,10 @@ Tell = Callable[[str], None]
 """Hears why something could not be kept."""
 
 
-def _untold(problem: str) -> None:
-    """Nobody wants to know."""
-
-
 class History:
     """One file for all sessions, a text a line. What cannot be read is left out."""
 
-    def __init__(self, home: str, tell: Tell = _untold) -> None:
+    def __init__(self, home: str, tell: Tell) -> None:
         self._path = Path(home) / "history.jsonl"
         self._tell = tell
 
@@ -89,7 +85,7 @@ class Draft:
     """What stands in the editor, on disk. The file is locked as long as its terminal lives: one
     that is not was left by a program that died, and whoever comes next to the directory gets it."""
 
-    def __init__(self, home: str, cwd: str, tell: Tell = _untold) -> None:
+    def __init__(self, home: str, cwd: str, tell: Tell) -> None:
         self._tell = tell
         self._folder = Path(home) / "drafts"
         self._name = sha256_hex(cwd.encode("utf-8", "surrogateescape"))[:16]

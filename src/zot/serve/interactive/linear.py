@@ -162,12 +162,12 @@ class LinearApp(App):
     def _ask(self) -> None:
         """A question that is open is read out; else it is the person's turn once zot is idle."""
         overlay = self.overlays[-1] if self.overlays else None
-        if getattr(overlay, "secret", False) != self.hidden:
+        if (overlay is not None and overlay.secret) != self.hidden:
             self.hidden = not self.hidden
             show_typing(not self.hidden)
         if overlay is not None:
             if overlay is not self._announced:
-                label = "permission" if getattr(overlay, "id", "") else "question"
+                label = "permission" if overlay.id else "question"
                 for index, line in enumerate(overlay.spoken()):
                     self._line(f"{label}: {line}" if index == 0 else line)
             self._announced = overlay

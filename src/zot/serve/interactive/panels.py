@@ -9,7 +9,7 @@ from zot.core.events import ExtensionPanel
 from zot.errors import CommandError
 from zot.tui.cells import Line, clean, clip
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Drawn
+from zot.tui.menu import Drawn, Overlay
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
@@ -21,7 +21,7 @@ KEYS = frozenset(
 """What the protocol has a word for; other keys stay here."""
 
 
-class PanelBox:
+class PanelBox(Overlay):
     """One panel. Ctrl+C closes it, whatever the extension does."""
 
     def __init__(self, app: App, extension: str, id: str) -> None:

@@ -32,8 +32,7 @@ def take(app: App, event: Event) -> None:
             app.call_back(f"zot wants to use {event.call.name}")
             ApprovalQuestion(app, event).ask()
         case events.ApprovalResolved(id):
-            for overlay in [box for box in app.overlays if getattr(box, "id", "") == id]:
-                app.close(overlay)
+            _close(app, id)
         case events.ExtensionAsk():
             app.call_back(f"{event.extension} asks: {event.title}")
             ask_for_extension(app, event)
@@ -49,12 +48,6 @@ def take(app: App, event: Event) -> None:
                 slash_models.rescue(app, app.failure)
         case _:
             pass
-
-
-class ApprovalBox(QuestionBox):
-    """Whether a tool may run."""
-
-    id = ""
 
 
 class ApprovalQuestion:
@@ -123,22 +116,10 @@ class ApprovalQuestion:
                 raise CommandError(f"these are no arguments: {error}") from error
         self._answer("allow", args=changed)
 
-    def _answer(
-        self,
-        decision: Decision,
-        *,
-        reason: str = "",
-        pattern: str = "",
-        args: dict[str, Any] | None = None,
-    ) -> None:
+    def _answer(self, decision: Decision, reason: str = "", **more: Any) -> None:
         """The question closes when the runtime has taken the answer, not before."""
-        self._app.runtime.approve(self._event.id, decision, reason, pattern=pattern, args=args)
-        for overlay in [box for box in self._app.overlays if getattr(box, "id", "") == self._id]:
-            self._app.close(overlay)
-
-    @property
-    def _id(self) -> str:
-        return self._event.id
+        self._app.runtime.approve(self._event.id, decision, reason, **more)
+        _close(self._app, self._event.id)
 
     def _open(
         self,
@@ -157,9 +138,13 @@ class ApprovalQuestion:
             else:
                 self._app.close(box)
 
-        box = ApprovalBox(title, body, replies, answer, leave=leave, text=text)
-        box.id = self._id
+        box = QuestionBox(title, body, replies, answer, leave=leave, text=text)
+        box.id = self._event.id
         self._app.open(box, unasked=first)
+
+
+def _close(app: App, id: str) -> None:
+    app.overlays[:] = [overlay for overlay in app.overlays if overlay.id != id]
 
 
 _PATTERNS = (

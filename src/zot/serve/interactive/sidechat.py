@@ -15,7 +15,7 @@ from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keys import KeyPress
 from zot.tui.markdown import MarkdownBlock
-from zot.tui.menu import Drawn, type_into
+from zot.tui.menu import Drawn, Overlay, type_into
 
 if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
@@ -27,9 +27,8 @@ STEP = 5
 """Lines that a key scrolls."""
 
 
-class SideChat:
+class SideChat(Overlay):
     tall = True
-    """It gets more of the screen than a menu."""
 
     def __init__(self, app: App, runtime: Runtime) -> None:
         self._app = app

@@ -20,7 +20,7 @@ from zot.tui.blocks import UserBlock
 from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, window, wrap
 from zot.tui.editor import Editor
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Drawn, type_into
+from zot.tui.menu import Drawn, Overlay, type_into
 from zot.tui.pager import Pager
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ KEYS = "n new  enter write  x stop  R retry  D diff  m merge  r remove  o all  q
 MAX_QUESTION = 12
 
 
-class SwarmScreen:
+class SwarmScreen(Overlay):
     """An overlay that has the whole screen."""
 
     def __init__(self, app: App, swarm: LocalSwarm, start: Callable[[str], str]) -> None:
@@ -232,9 +232,6 @@ class SwarmScreen:
             *lines,
             "/swarm new TASK, /swarm logs ID, /swarm send ID TEXT; docs/swarm.md has more",
         ]
-
-    def take_line(self, text: str) -> bool:
-        return True
 
     # --- keys --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.provider.types import Message, texts_in
 from zot.runtime.rewind import Checkpoint, Rewound
+from zot.serve.interactive.start import first_shown
 from zot.serve.interactive.view import replay
 from zot.sessions import library
 from zot.sessions.export import import_file
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 FORMATS: tuple[ExportFormat, ...] = ("markdown", "html", "json", "zotsession", "pi")
-REPLAYED = 20
-"""Messages of a session that are shown when it is gone on with."""
 
 
 Result = TypeVar("Result")
@@ -233,7 +232,8 @@ def _move(
         app.note(told(result))
         if shows:
             assert app.view is not None
-            replay(app.view, runtime.session.messages()[-REPLAYED:])
+            messages = runtime.session.messages()
+            replay(app.view, messages[first_shown(messages) :])
         app.refresh_status()
 
     app.work(work, then)

@@ -36,25 +36,19 @@ class SlashCommand(Struct, frozen=True):
 
 def help_(app: App, args: str) -> None:
     """What is built in at once; what extensions, skills and prompt files bring when it is known."""
-    _show_help(app)
-    if app.built is not None:
-        app.work(app.built.commands, lambda infos: _show_others(app, infos))
-
-
-def _show_others(app: App, infos: list[CommandInfo]) -> None:
-    if infos:
-        rows = [(f"/{info.name}", info.description) for info in infos]
-        app.show(RowsBlock("From extensions, skills and prompt files", rows))
-
-
-def _show_help(app: App) -> None:
     if app.view is None:
         raise ZotError("the agent is not ready yet")
-    rows = [
-        (f"/{command.name} {command.args}".rstrip(), command.help) for command in COMMANDS.values()
-    ]
+    rows = [(f"/{own.name} {own.args}".rstrip(), own.help) for own in COMMANDS.values()]
     app.show(RowsBlock("Commands", rows))
     app.show(RowsBlock("Keys", KEYS))
+
+    def show_others(infos: list[CommandInfo]) -> None:
+        rows = [(f"/{info.name}", info.description) for info in infos]
+        if rows:
+            app.show(RowsBlock("From extensions, skills and prompt files", rows))
+
+    if app.built is not None:
+        app.work(app.built.commands, show_others)
 
 
 def clear(app: App, args: str) -> None:

@@ -228,7 +228,7 @@ class McpJob(RuntimeClient):
             case events.ApprovalRequest(id):
                 form = protocol.approval_form(title_of(event.call), event.diff or event.preview)
                 self._ask(id, form, lambda answer: self._decide(id, answer))
-            case events.ExtensionAsk(id):
+            case events.ExtensionAsk(id=id):
                 text, schema = forms.form_of(event)
                 form = {"message": text, "requestedSchema": schema}
                 self._ask(id, form, lambda answer: self._answer(event, answer))

@@ -25,6 +25,7 @@ from zot.client_commands import ClientCommands, said, word
 from zot.errors import BusyError, ClosedError, CommandError, ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
+from zot.provider.types import Image as Image
 from zot.text import Frozen
 from zot.wire import frames
 from zot.wire.commands import AddedMessage

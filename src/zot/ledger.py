@@ -88,14 +88,10 @@ class Ledger:
             raise ConfigError(f"the ledger {self._path!r} cannot be read: {error}") from error
 
     def limit(
-        self,
-        max_usd: float | None = None,
-        max_tokens: int | None = None,
-        max_minutes: float | None = None,
+        self, usd: float | None = None, tokens: int | None = None, minutes: float | None = None
     ) -> None:
         with locked(self._path):
-            limits = {"max_usd": max_usd, "max_tokens": max_tokens, "max_minutes": max_minutes}
-            self._write(self.read(), **limits)
+            self._write(self.read(), max_usd=usd, max_tokens=tokens, max_minutes=minutes)
 
     def reserve(self, who: str, amount: Amount, cancel: Cancel) -> None:
         """Wait until the amount fits. Raises LimitError when nothing is left."""

@@ -306,14 +306,16 @@ def test_any_answer_to_a_question_is_understood(answer: Any) -> None:
     raw = RpcAnswer(1, msgspec.Raw(json.dumps(answer).encode()))
     assert questions.decision(raw) == "deny"
     for method in ("confirm", "select", "input", "editor"):
-        ask = events.ExtensionAsk("1", "x", method, "t", options=("a",))  # type: ignore[arg-type]
+        ask = events.ExtensionAsk("t", id="1", extension="x", method=method, options=("a",))  # type: ignore[arg-type]
         assert not questions.form_answer(ask, raw).confirmed
         assert not questions.button_answer(ask, raw).confirmed
 
 
 @pytest.mark.parametrize("method", ["confirm", "select", "input", "editor"])
 def test_questions_are_what_the_schema_says(schema: AcpSchema, method: Any) -> None:
-    ask = events.ExtensionAsk("1", "x", method, "t", "m", ("a", "b"), "hint", "start")
+    ask = events.ExtensionAsk(
+        "t", "m", ("a", "b"), "hint", "start", id="1", extension="x", method=method
+    )
     schema.check("CreateElicitationRequest", shown(questions.form("s", ask)))
     asked = questions.buttons("s", ask)
     assert (asked is None) == (method in ("input", "editor"))

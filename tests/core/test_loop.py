@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
+from support.provider import repaired
 from support.session import (
     PATIENCE,
     FullDisk,
@@ -33,7 +34,6 @@ from zot.errors import (
     ToolError,
 )
 from zot.provider.catalog import SCRIPTED as MODEL
-from zot.provider.repair import repaired
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,

@@ -537,10 +537,10 @@ def test_a_compaction_is_told_with_its_result() -> None:
 
 def test_questions_of_extensions_are_dialogs() -> None:
     asked = [
-        events.ExtensionAsk("1", "x", "confirm", "T", message="m", timeout=1.5),
-        events.ExtensionAsk("2", "x", "select", "T", options=("a", "b")),
-        events.ExtensionAsk("3", "x", "input", "T", placeholder="p"),
-        events.ExtensionAsk("4", "x", "editor", "T", prefill="e"),
+        events.ExtensionAsk("T", id="1", extension="x", method="confirm", message="m", timeout=1.5),
+        events.ExtensionAsk("T", id="2", extension="x", method="select", options=("a", "b")),
+        events.ExtensionAsk("T", id="3", extension="x", method="input", placeholder="p"),
+        events.ExtensionAsk("T", id="4", extension="x", method="editor", prefill="e"),
     ]
     frames = Wire().tell(*asked, kind=None).frames
     assert [frame["id"] for frame in frames] == ["1", "2", "3", "4"]

@@ -2,13 +2,14 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from support.provider import repaired
 from support.session import assistant, call, results, user, valid
 
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.client import load_wire
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks
-from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, Repair, repaired
+from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, Repair
 from zot.provider.types import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult
 from zot.testing.rules import problems
 from zot.text import encode_json

@@ -494,7 +494,6 @@ class Acp(Door):
             ("agents", "approvals", "clear", "durable", "fork", "messages", "retry", "rewind"),
             "ACP has no such request",
         ),
-        "compact": "a command of the agent: tests/acp",
         "count": "ACP tells tokens, not messages",
         "provider": "a model is one of the list that ACP shows",
         "sessions": "its list is told in pages: tests/acp",
@@ -561,6 +560,10 @@ class Acp(Door):
 
     def abort(self) -> None:
         self._process.notify("session/cancel", sessionId=self._session)
+
+    def compact(self) -> str:
+        """A command of the agent, as an editor's user types it."""
+        return self.ask("/compact")
 
     def set_model(self, name: str, provider: str = "") -> None:
         self._set("model", f"{provider}/{name}" if provider else name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import contextmanager
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.provider import catalog
 from zot.provider.providers import PROVIDERS, connect
+from zot.provider.repair import Repair
 from zot.provider.types import Message, Model, Origin, Request, Text, ToolSpec, Usage
 
 BASH = ToolSpec(
@@ -70,3 +72,7 @@ def run(made, request, cancel=None):
     except Exception as error:
         return events, error
     return events, None
+
+
+def repaired(messages: Iterable[Message], images: bool = True) -> tuple[Message, ...]:
+    return Repair().of(tuple(messages), images)

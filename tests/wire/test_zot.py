@@ -200,7 +200,9 @@ EVENTS = [
         None,
     ),
     (
-        events.ExtensionAsk("q", "e", "select", "t", options=("a", "b"), timeout=2.0),
+        events.ExtensionAsk(
+            "t", id="q", extension="e", method="select", options=("a", "b"), timeout=2.0
+        ),
         {
             "type": "ext_ask",
             "request_id": "q",

@@ -23,6 +23,7 @@ from zot.observe.observer import facts_of
 from zot.observe.status import OpenQuestion
 from zot.settings.known import hide_keys
 from zot.swarm.agent import AgentSummary, shown_age
+from zot.swarm.follow import OVER
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
 from zot.swarm.task import LogRow, SwarmTask
@@ -185,7 +186,7 @@ def _new(swarm: LocalSwarm, arguments: argparse.Namespace) -> int:
         return 0
     while True:
         left = [s for s in swarm.agents() if s.id in ids]
-        if all(s.stage in ("done", "failed", "cancelled", "lost") for s in left):
+        if all(s.stage in OVER for s in left):
             break
         time.sleep(0.2)
     for summary in left:

@@ -219,17 +219,26 @@ class ExtensionPanel(Frozen):
     panel: dict[str, Json]
 
 
-class ExtensionAsk(Frozen):
+class DialogText(Frozen):
+    """What a person reads who is asked something."""
+
+    title: str
+    message: str = ""
+    options: tuple[str, ...] = ()
+    """What `select` offers."""
+    placeholder: str = ""
+    prefill: str = ""
+
+    def texts(self) -> dict[str, Json]:
+        return {name: getattr(self, name) for name in DialogText.__struct_fields__}
+
+
+class ExtensionAsk(DialogText, kw_only=True):
     """An extension asks the person in front of zot something, and waits."""
 
     id: str
     extension: str
     method: Literal["confirm", "select", "input", "editor"]
-    title: str
-    message: str = ""
-    options: tuple[str, ...] = ()
-    placeholder: str = ""
-    prefill: str = ""
     timeout: float = 300.0
     """Seconds."""
 

@@ -144,32 +144,27 @@ class FencedStore(Store, Protocol):
         """From now on `append` raises SessionTaken once another process has written."""
 
 
-class SessionFacts(Frozen):
-    """What is said of a session wherever it is shown."""
-
-    cwd: str = ""
-    title: str = ""
-    """What the user called it; empty: nothing."""
-    first_text: str = ""
-    """How it began."""
-    provider: str = ""
-    model: str = ""
-    started: str = ""
-    parent: str = ""
-    """The session it was forked from."""
-
-
-class SessionInfo(SessionFacts, kw_only=True):
+class SessionInfo(Frozen):
     """A session at a glance."""
 
     path: str
     """Empty: it is kept in memory only."""
     id: str
+    cwd: str
+    title: str
+    """What the user called it; empty: nothing."""
+    first_text: str
+    """How it began."""
+    provider: str
+    model: str
+    started: str
     modified: float
     """Unix seconds of the last write."""
     messages: int
     cost: float
     """US dollars."""
+    parent: str = ""
+    """The session it was forked from."""
     format: str = "zot"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zot.core.events import ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer
@@ -51,17 +51,9 @@ class Dialogs:
             timer.name, timer.daemon = f"ext-{asker.name}-ask", True
             self._open[id] = (asker, ask.id, timer)
             timer.start()
-        return ExtensionAsk(
-            id,
-            asker.name,
-            ask.method,  # type: ignore[arg-type]  # one of METHODS, as checked
-            ask.title,
-            ask.message,
-            ask.options,
-            ask.placeholder,
-            ask.prefill,
-            seconds,
-        )
+        method: Any = ask.method  # one of METHODS, as checked
+        asked = ask.texts()
+        return ExtensionAsk(id=id, extension=asker.name, method=method, timeout=seconds, **asked)
 
     def open_questions(self) -> list[str]:
         with self._lock:

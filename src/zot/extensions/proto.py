@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from zot.core.events import DialogText
 from zot.lines import encode_line
 from zot.provider.types import Json
 from zot.text import Frozen, whole_value
@@ -203,18 +204,12 @@ class Notify(ExtensionFrame, tag="notify"):
     level: str = "info"
 
 
-class Ask(ExtensionFrame, tag="ask"):
+class Ask(ExtensionFrame, DialogText, kw_only=True, tag="ask"):
     """A question to the person in front of zot; answered by `answer`."""
 
     id: str
     method: str
     """confirm, select, input or editor."""
-    title: str
-    message: str = ""
-    options: tuple[str, ...] = ()
-    """What `select` offers."""
-    placeholder: str = ""
-    prefill: str = ""
     timeout: float = 300.0
     """Seconds; then the question counts as cancelled."""
     parent_id: str = ""

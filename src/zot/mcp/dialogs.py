@@ -105,10 +105,9 @@ def question_of(
 ) -> ExtensionAsk:
     """A question of a server, or about one; perhaps for a field of a form."""
     shown = printable(visible_text(message))[:4_000]
-    asked = ExtensionAsk("", f"mcp:{server}", method, title, shown, timeout=SECONDS)
-    if field is None:
-        return asked
-    return replace(asked, options=field.options, prefill=field.prefill)
+    name = f"mcp:{server}"
+    asked = ExtensionAsk(title, shown, id="", extension=name, method=method, timeout=SECONDS)
+    return asked if field is None else replace(asked, options=field.options, prefill=field.prefill)
 
 
 class ServerDialogs:

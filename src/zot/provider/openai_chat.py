@@ -202,7 +202,8 @@ def mark(messages: list[types.Json]) -> None:
 
 class ChatFunction(Struct):
     name: str | None = None
-    arguments: str | dict[str, types.Json] | None = None
+    arguments: types.Json = None
+    """A text; some servers send the object that it stands for."""
 
 
 class ChatCall(Struct):

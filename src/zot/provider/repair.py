@@ -5,7 +5,7 @@ It changes what is sent, never what is stored. Nothing else repairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from operator import is_
 from threading import Lock
 
@@ -21,28 +21,27 @@ Named = tuple[str, ToolCall]
 """The id that a call had, and the call as it is sent."""
 
 
-def repaired(messages: Iterable[Message], images: bool = True) -> tuple[Message, ...]:
-    """The messages, as any API takes them; `images`: whether the model can see.
-
-    A call whose id is empty or was used before gets a fresh one, and its result with it. A result
-    that comes late is moved to its call, a lost one is made up, one without a call is dropped.
-    """
-    return Repair().of(tuple(messages), images)
-
-
 class Repair:
     """Repairs a conversation as it grows: of what it saw the last time, nothing is done again."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._images = True
+        self._forget(True)
+
+    def _forget(self, images: bool) -> None:
+        self._images = images
         self._seen: tuple[Message, ...] = ()
         self._out: list[Message] = []
         self._ids = _Ids()
         self._asked: _Asked | None = None
 
     def of(self, messages: tuple[Message, ...], images: bool = True) -> tuple[Message, ...]:
-        """See `repaired`."""
+        """The messages, as any API takes them; `images`: whether the model can see.
+
+        A call whose id is empty or was used before gets a fresh one, and its result with it. A
+        result that comes late is moved to its call, a lost one is made up, one without a call is
+        dropped.
+        """
         with self._lock:
             if images != self._images or not self._goes_on(messages):
                 self._forget(images)
@@ -53,13 +52,6 @@ class Repair:
 
     def _goes_on(self, messages: tuple[Message, ...]) -> bool:
         return len(self._seen) <= len(messages) and all(map(is_, self._seen, messages))
-
-    def _forget(self, images: bool) -> None:
-        self._images = images
-        self._seen = ()
-        self._out = []
-        self._ids = _Ids()
-        self._asked = None
 
     def _add(self, message: Message) -> None:
         if message.role == "tool":

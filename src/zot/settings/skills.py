@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zot.files import StrPath
-from zot.home import Surroundings
+from zot.home import Surroundings, may_have_extensions
 from zot.later import Later
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, find_skills, places
@@ -29,13 +28,11 @@ def skills_here(
     """Every skill, by name. `explicit` are the extensions named on the command line; those of the
     project count only where it is trusted.
     """
-    folders = (os.path.join(cwd, ".zot", "extensions"), os.path.join(around.home, "extensions"))
+    home = around.home
     of_extensions: list[SkillFolder] = []
-    if explicit or (extensions and any(map(os.path.isdir, folders))):
-        of_extensions = _of_extensions(
-            cwd, around.home, explicit, search=extensions, trusted=trusted
-        )
-    return find_skills(places(cwd, around.home, around.user, of_extensions), around.user)
+    if may_have_extensions(explicit, str(cwd), home, search=extensions):
+        of_extensions = _of_extensions(cwd, home, explicit, search=extensions, trusted=trusted)
+    return find_skills(places(cwd, home, around.user, of_extensions), around.user)
 
 
 def _of_extensions(

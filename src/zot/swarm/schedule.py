@@ -9,6 +9,7 @@ from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
 NEED = ("needs_you", "failed", "lost", "stalled", "working", "queued", "done", "cancelled")
 """Who is shown first."""
 ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
+"""Over, and not done."""
 
 
 def next_agents(agents: Mapping[str, SwarmAgent], slots: int) -> list[str]:

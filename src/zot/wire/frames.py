@@ -10,8 +10,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from zot.core import events
+from zot.core.events import OpenCall as OpenCall
 from zot.core.rule import Rule
-from zot.core.session import ChangedFile, SessionFacts
+from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.lines import encode_line
@@ -175,7 +176,7 @@ class RunResumed(Frame, tag="run_resumed"):
     run: str
     attempt: int
     away_ms: int
-    open: tuple[events.OpenCall, ...]
+    open: tuple[OpenCall, ...]
 
 
 class RunHeld(Frame, events.RunHeld, tag="run_held"):
@@ -339,15 +340,24 @@ class McpServerShape(Frozen, omit_defaults=True):
     error: str = ""
 
 
-class SessionShape(SessionFacts, omit_defaults=True, kw_only=True):
+class SessionShape(Frozen, omit_defaults=True):
     """A session at a glance."""
 
     id: str
     path: str
     """Empty: it is kept in memory only."""
     message_count: int
+    cwd: str = ""
+    title: str = ""
+    first_text: str = ""
+    """How it began."""
+    provider: str = ""
+    model: str = ""
+    started: str = ""
     modified: str = ""
     cost_usd: float = 0.0
+    parent: str = ""
+    """The session it was forked from."""
 
 
 class Sessions(Frozen):

@@ -301,9 +301,9 @@ def test_many_processes_burn_one_refresh_token(home, server):
     server.refresh_seconds = 0.2
     stored(home, server, 60)
     program = (
-        "import sys; from zot.provider.auth.resolve import credential;"
+        "import sys; from zot.provider.auth.resolve import find_credential;"
         "from zot.provider.providers import find_provider;"
-        "print(credential(find_provider('groq'), '', {}, sys.argv[1]))"
+        "print(find_credential(find_provider('groq'), '', {}, sys.argv[1]).key)"
     )
     children = [
         subprocess.Popen([sys.executable, "-c", program, home], stdout=subprocess.PIPE, text=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zot.errors import AuthError
 from zot.provider.auth import resolve
-from zot.provider.auth.resolve import credential, find_credential, key_from_command, masked
+from zot.provider.auth.resolve import find_credential, key_from_command, masked
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand, Token
 from zot.provider.providers import find_provider
 from zot.settings.known import Known
@@ -20,6 +20,11 @@ from zot.settings.models import KnownModels
 
 ANTHROPIC = find_provider("anthropic")
 GROQ = find_provider("groq")
+
+
+def credential(*words):
+    stored = find_credential(*words)
+    return None if stored is None else stored.key
 
 
 @pytest.fixture

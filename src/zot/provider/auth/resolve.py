@@ -43,16 +43,6 @@ class FoundKey(Frozen):
     __str__ = __repr__
 
 
-def credential(info: ProviderInfo, flag: str, environ: Mapping[str, str], home: str) -> str | None:
-    """The key to send to the provider, or None.
-
-    Raises:
-        AuthError: there is one, but it cannot be had.
-    """
-    stored = find_credential(info, flag, environ, home)
-    return None if stored is None else stored.key
-
-
 def find_credential(
     info: ProviderInfo,
     flag: str,
@@ -62,8 +52,9 @@ def find_credential(
     run_commands: bool = True,
     hidden: frozenset[str] = frozenset(),
 ) -> FoundKey | None:
-    """The same, with where it came from. Without `run_commands` no program is started for it;
-    one that is does not see the variables `hidden`, nor any that a provider's key is read from."""
+    """The key to send to the provider, and where it came from. Without `run_commands` no program is
+    started for it; one that is does not see the variables `hidden`, nor any that a provider's key
+    is read from. Raises AuthError: there is one, but it cannot be had."""
     if flag:
         return FoundKey(flag, "flag", "--api-key")
     if key := env_key(info, environ):

@@ -48,7 +48,8 @@ def swarm(app: App, args: str) -> None:
     elif word == "new":
         text, options = _leading_flags(rest)
         start = _starter(app)
-        app.work(lambda: start(text, **options), lambda id: _began(app, id))
+        begins = "begins; its answer comes back here, /swarm shows it"
+        app.work(lambda: start(text, **options), lambda id: _done(app, f"{id} {begins}"))
     elif word in ("send", "steer"):
         id, _, text = rest.partition(" ")
         if not text.strip():
@@ -99,11 +100,6 @@ def _leading_flags(text: str) -> tuple[str, dict[str, str]]:
     if not text:
         raise CommandError("say what is to be done: /swarm new [--model M] [--provider P] TASK")
     return text, options
-
-
-def _began(app: App, id: str) -> None:
-    app.note(f"{id} begins; its answer comes back here, /swarm shows it")
-    app.watch_agents()
 
 
 def _dashboard(app: App, wanted: str = "") -> None:

@@ -138,6 +138,7 @@ class Supervisor:
             # A helper that was just killed may take a command with it; then nothing has run.
             if command.started or cancel.is_set():
                 if report is None:
+                    self._bury()
                     trees.end_strays()
                     _sweep(f"{MARK}={mark}")
                 return _result(report, time.monotonic() - started)
@@ -233,6 +234,13 @@ class Supervisor:
             _wait(self._pid, PATIENCE)
             trees.own.discard(self._pid)
             self._pid = 0
+
+    def _bury(self) -> None:
+        """Wait for the end of a helper that is dying: until then what it watched over is still
+        below it, and is taken for its own."""
+        with self._lock:
+            if self._socket is not None and not _alive(self._socket):
+                self._stop()
 
     def _force(self) -> None:
         """End the helper, which ends every keeper: the last answer to one that hangs."""

@@ -74,6 +74,7 @@ messages = st.builds(
 providers = st.sampled_from(sorted(set(PROVIDERS) - {"scripted"}))
 
 
+@pytest.mark.untraced
 @settings(max_examples=250, deadline=None)
 @given(
     providers,

@@ -1,4 +1,5 @@
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -120,6 +121,7 @@ messages = st.builds(
 )
 
 
+@pytest.mark.untraced
 @given(st.lists(messages, max_size=8), st.booleans())
 def test_any_list_of_messages_becomes_valid_once_and_for_all(given_messages, images):
     out = repaired(given_messages, images)

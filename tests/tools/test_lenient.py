@@ -177,6 +177,7 @@ def test_lenient_and_exact_edits_of_one_call_do_not_overlap() -> None:
         apply(FILE.encode(), edits, "f")
 
 
+@pytest.mark.untraced
 def test_a_large_file_takes_a_fraction_of_a_second() -> None:
     block = "".join(f"    line {n} of the block with \u201cwords\u201d\n" for n in range(200))
     file = FILE * 20_000 + block + FILE * 3_000

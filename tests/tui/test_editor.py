@@ -137,6 +137,7 @@ def test_control_characters_are_spelled_out():
 TEXTS = st.text(alphabet="ab cd\n日e\u0301👍", max_size=60)
 
 
+@pytest.mark.untraced
 @given(TEXTS, st.data(), st.integers(2, 30), st.integers(1, 6))
 def test_rows_hold_the_text_within_the_width_and_the_cursor_is_inside(text, data, width, height):
     made = editor(text, data.draw(st.integers(0, len(text))))
@@ -149,6 +150,7 @@ def test_rows_hold_the_text_within_the_width_and_the_cursor_is_inside(text, data
     assert "".join(plain(row) for row in everything.rows) == text.replace("\n", "")
 
 
+@pytest.mark.untraced
 @given(TEXTS, st.lists(st.one_of(st.sampled_from(sorted(EDITOR_ACTIONS)), TEXTS), max_size=25))
 def test_no_order_of_actions_breaks_it_and_undo_leads_back(text, steps):
     made = editor(text, history=["older", "two\nlines"])

@@ -248,6 +248,7 @@ def characters_parsed(pattern, size):
     return block.parsed
 
 
+@pytest.mark.untraced
 def test_a_large_open_block_is_drawn_to_its_last_word():
     block = MarkdownBlock()
     for number in range(1_000, 1_200):

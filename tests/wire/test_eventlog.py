@@ -27,6 +27,7 @@ def test_the_number_of_a_frame_is_found_whatever_it_says(seq, text, tag):
     assert seq_of(zot.stamped(made, seq, tag)) == seq
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("size", [1, 5000, 200_000])
 def test_every_cursor_gets_what_is_behind_it(session, monkeypatch, size):
     monkeypatch.setattr(eventlog, "CHUNK", 1024)

@@ -118,7 +118,8 @@ def test(*words: str) -> None:
     if words:
         run(BIN / "pytest", *words)
     else:
-        run(BIN / "pytest", "-q", "-m", "not slow", *ON_ALL_CORES, ZOT_TEST_PROFILE="quick")
+        chosen = ("-q", "-m", "not slow and not long", *ON_ALL_CORES)
+        run(BIN / "pytest", *chosen, ZOT_TEST_PROFILE="quick")
 
 
 def run_tests(pytest: Sequence[object], words: Sequence[str], **variables: str) -> None:

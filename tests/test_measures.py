@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.untraced
+pytestmark = [pytest.mark.untraced, pytest.mark.long]
 SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
     "files above 600 lines": 1,

@@ -8,6 +8,8 @@ import pytest
 from zot.conformance.cli import summary
 from zot.testing import check_wire
 
+pytestmark = pytest.mark.long
+
 ZOT = str(Path(sys.executable).parent / "zot")
 OTHER = str(Path(__file__).parent / "other_server.py")
 

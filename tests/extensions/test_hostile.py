@@ -29,6 +29,8 @@ from zot.errors import Cancelled, ToolError
 from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import Message, Text, ToolCall
 
+pytestmark = pytest.mark.long
+
 QUICK = ExtensionLimits(
     grace=1.0,
     late=1.2,

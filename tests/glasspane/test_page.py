@@ -16,6 +16,8 @@ from glasspane.support import Pane
 from zot.swarm.log import AgentFolder, LogWriter
 from zot.swarm.task import Claimed, SwarmTask
 
+pytestmark = pytest.mark.long
+
 HOSTILE = (
     "<img src=x onerror=window.pwned=1><script>window.pwned=1</script>\u202e\x1b[31m &amp; `x`"
 )

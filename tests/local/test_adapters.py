@@ -26,6 +26,8 @@ from zot.provider.types import (
     ToolSpec,
 )
 
+pytestmark = pytest.mark.long
+
 APIS: tuple[Api, ...] = ("openai-chat", "openai-responses", "anthropic")
 PICK = ToolSpec(
     "pick",

@@ -9,6 +9,8 @@ from support.rpc import CANARIES, Zot, run_zot, texts, types
 from zot.testing.fakeserver import FakeServer
 from zot.testing.rules import problems
 
+pytestmark = pytest.mark.long
+
 # What the server is told to do, the stop of the last turn, and the code of the error.
 FAULTS = {
     "400": ("status:400", "error", "invalid_request"),

@@ -47,11 +47,13 @@ def test_a_second_prompt_is_acknowledged_at_once_and_waits(zot):
     state = zot.data("get_state")
     assert state["busy"] is True
     zot.ask("abort")
-    first = [frame for frame in zot.until("done") if frame["type"] != "response"]
+    # The answer to the abort may come between any two frames of what it sets going.
+    first, second, third = (
+        [frame for frame in zot.until("done") if frame["type"] != "response"] for _ in range(3)
+    )
     assert first[-2]["stop"] == "aborted"
-    second = zot.until("done")
     assert texts(second) == "ok"
-    assert types(zot.until("done"))[0] == "compact_start"
+    assert types(third)[0] == "compact_start"
     assert zot.data("get_state")["busy"] is False
 
 

@@ -16,6 +16,8 @@ from swarm.support import place as place
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.task import NoSuchAgent, SwarmError
 
+pytestmark = pytest.mark.long
+
 
 def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
     id = place.submit("Add a line", bash("echo two >> a.txt"), says("Done."))

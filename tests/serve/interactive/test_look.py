@@ -10,6 +10,8 @@ from support.terminal import environment, zot
 
 from zot.serve.interactive.look import find_theme
 
+pytestmark = pytest.mark.long
+
 HELLO = [{"text": "Hello **there**\n\n| a | b |\n| - | - |\n| 1 | 2 |", "repeat": True}]
 
 

@@ -181,6 +181,7 @@ class Lane:
         """Bytes that wait or are being written."""
 
     def put(self, data: bytes, *, held: bool = False) -> None:
+        """Nothing is held of one of several writers: the others would be kept waiting with it."""
         self._writer.put(data, self)
 
     def wait(self, cancel: Cancel) -> None:
@@ -235,8 +236,7 @@ class LineWriter:
         self._doorbell.acquire()
         self._asleep = True
         self._thread: threading.Thread | None = None
-        self._held: list[bytes] = []
-        self._held_size = 0
+        self._held = bytearray()
         self._credit = float(AT_ONCE)
         self._last_put = 0.0
         self._space: select.poll | None = None
@@ -250,12 +250,14 @@ class LineWriter:
         with self._lock:
             if self._closed:
                 return
-            if held and self._direct and self._asleep:
-                size = self._held_size + len(data)
-                if size <= select.PIPE_BUF:
-                    self._held.append(data)
-                    self._held_size = size
-                    return
+            if (
+                held
+                and self._direct
+                and self._asleep
+                and len(self._held) + len(data) <= select.PIPE_BUF
+            ):
+                self._held += data
+                return
             if not self._held:
                 queued = self._write_or_queue(data, lane)
             elif lane is None:
@@ -292,9 +294,8 @@ class LineWriter:
             self.put(b"")
 
     def _taken_up(self) -> bytes:
-        data = b"".join(self._held)
+        data = bytes(self._held)
         self._held.clear()
-        self._held_size = 0
         return data
 
     def open_lane(self) -> Lane:

@@ -68,6 +68,19 @@ class Wishes:
         return ["approvals"] * bool(self.decide) + ["dialogs"] * bool(self.answer)
 
 
+def ext_flags(wishes: Wishes) -> list[str]:
+    return ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+
+
+def model_flags(wishes: Wishes) -> list[str]:
+    return ["--provider", MODEL["provider"], "--model", MODEL["model"], *ext_flags(wishes)]
+
+
+def own_keys() -> dict[str, str]:
+    """The keys and addresses that the test has set."""
+    return {name: os.environ[name] for name in os.environ if name.endswith(("_KEY", "_URL"))}
+
+
 class Door:
     """A prompt is begun, and read by a thread until its end."""
 
@@ -346,8 +359,7 @@ class Wire(Door):
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
-        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
-        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        flags = model_flags(wishes)
         flags += ["--session", str(place.session)] if wishes.keep else []
         flags += ["--durable"] if wishes.durable else []
         self.runtime = Client(
@@ -387,7 +399,7 @@ class Pi(Door):
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
         flags = ["--mode", "rpc", "--pi-protocol", "b", *self._model_flags()]
-        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        flags += ext_flags(wishes)
         flags += [] if wishes.keep else ["--no-session"]
         flags += ["--approve=bash,write,edit"] if wishes.decide else []
         process = subprocess.Popen(
@@ -504,10 +516,8 @@ class Acp(Door):
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
-        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
-        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
-        ours = {name: os.environ[name] for name in os.environ if name.endswith(("_KEY", "_URL"))}
-        self._process = JsonRpcProcess(place.home.parent, "acp", (), args=flags, env={**ours})
+        flags = model_flags(wishes)
+        self._process = JsonRpcProcess(place.home.parent, "acp", (), args=flags, env=own_keys())
         self._process.on_request = self._take_request
         can = {"elicitation": {"form": {}}}
         self._process.ok("initialize", protocolVersion=1, clientCapabilities=can)
@@ -617,8 +627,7 @@ class Terminal(Door):
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
-        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
-        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
+        flags = model_flags(wishes)
         flags += ["--session", str(place.session)] if wishes.keep else ["--no-session"]
         flags += [] if wishes.decide else ["--yolo"]
         self._path = str(place.session)
@@ -842,12 +851,10 @@ class Mcp(Door):
 
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
-        flags = ["--provider", MODEL["provider"], "--model", MODEL["model"]]
+        flags = model_flags(wishes)
         flags += ["--cwd", str(place.work)] + ([] if wishes.decide else ["--yolo"])
-        flags += ["--ext", str(wishes.ext)] if wishes.ext else ["--no-ext"]
-        ours = {name: os.environ[name] for name in os.environ if name.endswith(("_KEY", "_URL"))}
         self._process = JsonRpcProcess(
-            place.home.parent, "mcp-server", (), args=flags, env={**ours}
+            place.home.parent, "mcp-server", (), args=flags, env=own_keys()
         )
         self._process.on_request = self._take_request
         who = {"clientInfo": {"name": "test", "version": "1"}}

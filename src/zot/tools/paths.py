@@ -65,7 +65,8 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
 
 def is_program(path: str | Path) -> bool:
     try:
-        return stat.S_ISREG(os.stat(path).st_mode) and os.access(path, os.X_OK)  # noqa: PTH116
+        # Asked first: mostly it is not there, and this tells so without an exception.
+        return os.access(path, os.X_OK) and stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
     except OSError:
         return False  # not there, or in a folder we may not look into
 

@@ -43,7 +43,7 @@ def program_of(command: str, cwd: str, env: Mapping[str, str]) -> PlainProgram |
     folders = env["PATH"].split(os.pathsep)
     for path in [name] if "/" in name else [f"{folder or '.'}/{name}" for folder in folders]:
         full = path if path.startswith("/") else f"{cwd}/{path}"
-        if os.access(full, os.X_OK) and is_program(full):  # mostly it is not even there
+        if is_program(full):
             return PlainProgram(path, words, {"SHLVL": "0", **env, "PWD": cwd, "_": path})
     return None
 

@@ -195,16 +195,16 @@ def test_a_turn_is_encoded_once(api, monkeypatch):
     model = model_of(BY_API[api])
     wire, kept, said = load_wire(api), Kept(), []
     seen = []
-    plain = kept.encoded
+    plain = kept._encode
 
-    def counting(conversation, settings, encode_turn):
+    def counting(settings, encode_turn):
         def counted(turn):
             seen.append(turn)
             return encode_turn(turn)
 
-        return plain(conversation, settings, counted)
+        return plain(settings, counted)
 
-    kept.encoded = counting
+    kept._encode = counting
     for number in range(30):
         said += [user(f"q{number}"), assistant(model, ToolCall(f"c{number}", "bash", {}))]
         said += [tool(ToolResult(f"c{number}", (Text("out"),)))]

@@ -368,9 +368,9 @@ class Agent:
                 error = again
         raise error
 
-    def messages(self) -> tuple[types.Message, ...]:
+    def messages(self) -> Sequence[types.Message]:
         """The transcript as the model is sent it."""
-        messages = self._repair.of(self.session.messages(), self.model.images)
+        messages = self._repair.of(self.session.growing(), self.model.images)
         return self._refused_images.left_out(messages)
 
     def _call(self, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:

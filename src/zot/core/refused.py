@@ -26,7 +26,7 @@ class RefusedImages:
         self._refused += images
         return bool(images)
 
-    def left_out(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def left_out(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages with a note in the place of each of these images."""
         if not self._refused:
             return messages

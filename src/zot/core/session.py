@@ -7,11 +7,21 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
-from zot.provider.types import Json, Level, Message, Plain, Text, ToolCall, ToolResult, Usage
+from zot.provider.types import (
+    Json,
+    Level,
+    Message,
+    Plain,
+    Prefix,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
 from zot.text import Frozen
 
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
@@ -245,6 +255,11 @@ class Session:
         with self._lock:
             return self._context.messages()
 
+    def growing(self) -> Sequence[Message]:
+        """The same, without a copy: for who asks again when there are more."""
+        with self._lock:
+            return self._context.growing()
+
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""
         with self._lock:
@@ -253,7 +268,7 @@ class Session:
     def last_message(self) -> Message:
         """The newest of `messages`, of which there must be one."""
         with self._lock:
-            return self._context.messages()[-1]
+            return self._context.growing()[-1]
 
     def message_count(self) -> int:
         return len(self._context)
@@ -356,6 +371,7 @@ class Context:
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
+        """Only grows: when it is to say something else, it is another list."""
         self._ids: list[str] = []
         """Of the entries they came from."""
         self._places: dict[str, int] = {}
@@ -372,6 +388,9 @@ class Context:
         if not self._notes:
             return tuple(self._messages)
         return (*self._messages, self._from_notes())
+
+    def growing(self) -> Sequence[Message]:
+        return self.messages() if self._notes else Prefix(self._messages)
 
     def with_ids(self) -> list[tuple[str, Message]]:
         """Each message with the id of its entry."""

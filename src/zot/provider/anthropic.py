@@ -1,6 +1,5 @@
 """Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
 
-from itertools import chain
 from typing import assert_never
 
 import msgspec
@@ -124,10 +123,9 @@ def encode_turns(
         lambda turn: [{"role": "assistant", "content": encode_model(turn, quirks)}],
         lambda results: [{"role": "user", "content": list(map(encode_result, results))}],
     )
-    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
-    messages = list(chain.from_iterable(encoded))
-    messages[-1]["content"][-1]["cache_control"] = MARK
-    return messages
+    (last,) = encode_turn(conversation[-1])
+    last["content"][-1]["cache_control"] = MARK
+    return [*kept.earlier((request.model, quirks), encode_turn), last]
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:

@@ -142,7 +142,8 @@ def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[dic
     )
     contents: list[dict[str, types.Json]] = []
     conversation = kept.turns(request)
-    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
+    encoded = kept.earlier_turns((request.model, quirks), encode_turn)
+    encoded.append(encode_turn(conversation[-1]))
     for turn, parts in zip(conversation, encoded, strict=True):
         # Roles must alternate: what one side says twice in a row becomes one turn.
         role = "model" if isinstance(turn, transcript.ModelTurn) else "user"

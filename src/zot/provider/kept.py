@@ -1,17 +1,16 @@
 """The conversation as it was last sent, encoded turn by turn: the next request is longer by a few
-turns, and only those are encoded. No API's words here; speed only, the bytes are the same.
+turns, and only those are looked at. No API's words here; speed only, the bytes are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import is_
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Raw
 
 from zot.provider.repair import Repair
 from zot.provider.transcript import Turn, turn_of, turn_size
-from zot.provider.types import Json, Message, Model, Request
+from zot.provider.types import Json, Message, Model, Request, same_at_start
 from zot.text import encode_json
 
 MAX_KEPT = 32 * 1024 * 1024
@@ -27,17 +26,18 @@ class Kept:
         self._model: Model | None = None
         self._settings: object = None
         self._repair = Repair()
-        self._messages: tuple[Message, ...] = ()
+        self._messages: Sequence[Message] = ()
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
         self.size = 0
         """Roughly the characters of all turns."""
+        self._same = 0
+        """How many turns are the very ones that were encoded."""
         self._encoded: list[Turn] = []
-        self._items: list[list[Json]] = []
-        """Of each encoded turn, as `msgspec.Raw`."""
-        self._bytes: list[int] = []
-        self._weight = 0
-        """Of all of them."""
+        self._json = bytearray()
+        """The items of the encoded turns, with a comma between two."""
+        self._ends: list[int] = []
+        """Where in it each turn ends."""
         self._parts: dict[str, tuple[object, Raw]] = {}
 
     def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
@@ -53,54 +53,69 @@ class Kept:
         messages = request.messages
         if not request.repaired:
             messages = self._repair.of(messages, model.images)
-        start = same_at_start(self._messages, messages) if model == self._model else 0
-        rest = [turn_of(message, model) for message in messages[start:]]
+        start = 0
+        if model is self._model or model == self._model:
+            start = same_at_start(self._messages, messages)
         self._model, self._messages = model, messages
+        self._same = min(self._same, start)
         self.size -= sum(self._sizes[start:])
         del self._turns[start:], self._sizes[start:]
-        self._turns += rest
-        self._sizes += map(turn_size, rest)
-        self.size += sum(self._sizes[start:])
+        for message in messages[start:]:
+            turn = turn_of(message, model)
+            size = turn_size(turn)
+            self._turns.append(turn)
+            self._sizes.append(size)
+            self.size += size
         return self._turns
 
-    def encoded(
-        self, conversation: Sequence[Turn], settings: object, encode_turn: EncodeTurn
-    ) -> list[list[Json]]:
-        """The items of each turn. All but the last turn's may be JSON already, as `msgspec.Raw`.
+    def earlier(self, settings: object, encode_turn: EncodeTurn) -> list[Json]:
+        """The items of all turns but the last, in a few pieces of JSON: for a list of all items.
 
-        The last turn's are not, as an API may want a mark in them. `settings`: what else the
+        Not those of the last one, as an API may want a mark in them. `settings`: what else the
         encoding depends on; it is kept for the same ones only.
         """
+        rest = self._encode(settings, encode_turn)
+        return _raw([self._json, *rest])
+
+    def earlier_turns(self, settings: object, encode_turn: EncodeTurn) -> list[list[Json]]:
+        """The same turn by turn."""
+        rest = self._encode(settings, encode_turn)
+        view = memoryview(self._json)
+        starts = [0, *(end + 1 if end else 0 for end in self._ends)]
+        pieces = [view[start:end] for start, end in zip(starts, self._ends, strict=False)]
+        return [*(_raw([piece]) for piece in pieces), *(_raw([data]) for data in rest)]
+
+    def _encode(self, settings: object, encode_turn: EncodeTurn) -> list[bytes]:
+        """Keep the JSON of all turns but the last; of those that are too much, it is returned."""
+        turns = self._turns
         if settings != self._settings:
+            self._settings = settings
             self._forget_from(0)
-        count = min(same_at_start(self._encoded, conversation), len(conversation) - 1)
-        for old, turn in zip(self._encoded[count:], conversation[count:-1], strict=False):
+        count = min(self._same, len(self._encoded), len(turns) - 1)
+        for old, turn in zip(self._encoded[count:], turns[count:-1], strict=False):
             if old != turn:
                 break
             count += 1
-        self._settings = settings
         self._forget_from(count)
-        too_much: list[list[Json]] = []
-        for turn in conversation[count:-1]:
-            raw: list[Json] = [Raw(encode_json(item)) for item in encode_turn(turn)]
-            weight = sum(map(len, map(bytes, raw)))
-            if too_much or self._weight + weight > MAX_KEPT:
-                too_much.append(raw)
+        too_much: list[bytes] = []
+        for turn in turns[count:-1]:
+            data = b",".join(map(encode_json, encode_turn(turn)))
+            if too_much or len(self._json) + len(data) > MAX_KEPT:
+                too_much.append(data)
                 continue
+            if data and self._json:
+                self._json += b","
+            self._json += data
             self._encoded.append(turn)
-            self._items.append(raw)
-            self._bytes.append(weight)
-            self._weight += weight
-        return [*self._items, *too_much, encode_turn(conversation[-1])]
+            self._ends.append(len(self._json))
+        self._same = len(self._encoded)
+        return too_much
 
     def _forget_from(self, count: int) -> None:
-        self._weight -= sum(self._bytes[count:])
-        del self._encoded[count:], self._items[count:], self._bytes[count:]
+        if count < len(self._encoded):
+            del self._encoded[count:], self._ends[count:]
+            del self._json[self._ends[-1] if self._ends else 0 :]
 
 
-def same_at_start(old: Sequence[object], new: Sequence[object]) -> int:
-    """How many of the first ones are the very same."""
-    length = min(len(old), len(new))
-    if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
-        return length
-    return next(at for at in range(length) if old[at] is not new[at])
+def _raw(pieces: Iterable[bytes | bytearray | memoryview]) -> list[Json]:
+    return [Raw(piece) for piece in pieces if piece]

@@ -106,11 +106,11 @@ def encode_turns(
         lambda results: encode_results(results, quirks),
     )
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
-    encoded = kept.encoded(conversation, (request.model, quirks), encode_turn)
+    last = encode_turn(conversation[-1])
     if quirks.cache_marks:
-        for messages in (system, encoded[-1]):
+        for messages in (system, last):
             mark(messages[-1:])
-    return [message for messages in (system, *encoded) for message in messages]
+    return [*system, *kept.earlier((request.model, quirks), encode_turn), *last]
 
 
 def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:

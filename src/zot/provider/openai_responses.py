@@ -87,9 +87,8 @@ def encode_turns(request: types.Request, kept: Kept) -> list[types.Json]:
         # Not as `instructions`: xAI refuses that field.
         content = [{"type": "input_text", "text": request.system}]
         items.append({"type": "message", "role": "system", "content": content})
-    for encoded in kept.encoded(kept.turns(request), request.model, encode_turn):
-        items += encoded
-    return items
+    conversation = kept.turns(request)
+    return [*items, *kept.earlier(request.model, encode_turn), *encode_turn(conversation[-1])]
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:

@@ -5,13 +5,23 @@ It changes what is sent, never what is stored. Nothing else repairs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from operator import is_
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 
 from msgspec.structs import replace
 
-from zot.provider.types import Block, Image, Message, Reasoning, Text, ToolCall, ToolResult
+from zot.provider.types import (
+    Block,
+    Image,
+    Message,
+    Prefix,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    same_at_start,
+)
 
 NOT_RECORDED = "the tool call was interrupted; no result was recorded"
 NO_IMAGES = "[an image was left out: this model takes no images]"
@@ -30,12 +40,13 @@ class Repair:
 
     def _forget(self, images: bool) -> None:
         self._images = images
-        self._seen: tuple[Message, ...] = ()
+        self._seen: Sequence[Message] = ()
         self._out: list[Message] = []
+        """Only grows, but for the place of results that are not all there: nobody is given that."""
         self._ids = _Ids()
         self._asked: _Asked | None = None
 
-    def of(self, messages: tuple[Message, ...], images: bool = True) -> tuple[Message, ...]:
+    def of(self, messages: Sequence[Message], images: bool = True) -> Sequence[Message]:
         """The messages, as any API takes them; `images`: whether the model can see.
 
         A call whose id is empty or was used before gets a fresh one, and its result with it. A
@@ -43,20 +54,19 @@ class Repair:
         dropped.
         """
         with self._lock:
-            if images != self._images or not self._goes_on(messages):
+            known = len(self._seen)
+            if images != self._images or same_at_start(self._seen, messages) < known:
                 self._forget(images)
             for message in messages[len(self._seen) :]:
                 self._add(message)
             self._seen = messages
             return self._whole()
 
-    def _goes_on(self, messages: tuple[Message, ...]) -> bool:
-        return len(self._seen) <= len(messages) and all(map(is_, self._seen, messages))
-
     def _add(self, message: Message) -> None:
         if message.role == "tool":
-            if self._asked is not None:
-                self._asked.take(message)
+            if self._asked is not None and self._asked.take(message):
+                self._settle(self._out, self._asked)
+                self._asked = None
             return
         content = _sayable(message)
         if not content:
@@ -67,6 +77,8 @@ class Repair:
                 self._settle(self._out, self._asked)
             content, calls = self._ids.given_to(content)
             self._asked = None
+            if not self._out:
+                self._out.append(_continue(message.time))
         sent = message if content is message.content else _with(message, content)
         self._out.append(sent if self._images else self._seen_by_model(sent))
         if calls:
@@ -79,16 +91,18 @@ class Repair:
     def _seen_by_model(self, message: Message) -> Message:
         return message if self._images else with_notes(message, lambda image: NO_IMAGES)
 
-    def _whole(self) -> tuple[Message, ...]:
+    def _whole(self) -> Sequence[Message]:
         out = self._out
         if self._asked is not None:
             out = out.copy()
             self._settle(out, self._asked)
-        if not out or out[0].role != "user":
-            out = [Message("user", (Text(CONTINUE),), out[0].time if out else 0.0), *out]
-        if out[-1].role == "assistant":
-            out = [*out, Message("user", (Text(CONTINUE),), out[-1].time)]
-        return tuple(out)
+        if not out or out[-1].role == "assistant":
+            out = [*out, _continue(out[-1].time if out else 0.0)]
+        return Prefix(out)
+
+
+def _continue(time: float) -> Message:
+    return Message("user", (Text(CONTINUE),), time)
 
 
 class _Asked:
@@ -100,12 +114,16 @@ class _Asked:
         self._message: Message | None = None
         self._time = time
         self._results: dict[str, list[ToolResult]] = {}
+        self._waiting = Counter(id for id, _ in calls)
 
-    def take(self, message: Message) -> None:
+    def take(self, message: Message) -> bool:
+        """True: every call has its result, and what else comes is for none of them."""
         self._message = self._message or message
         for block in message.content:
-            if isinstance(block, ToolResult):
+            if isinstance(block, ToolResult) and self._waiting[block.call_id] > 0:
+                self._waiting[block.call_id] -= 1
                 self._results.setdefault(block.call_id, []).append(block)
+        return not any(self._waiting.values())
 
     def settled(self) -> Message:
         """One result for each call, in call order: of several with its id, the next one."""

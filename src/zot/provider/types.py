@@ -5,8 +5,10 @@ Read this file first: everything above the providers speaks in these types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from operator import is_
+from typing import Any, Literal, Protocol, overload
 
 from zot.cancel import Cancel
 from zot.text import Frozen
@@ -142,6 +144,55 @@ class Message(Plain):
     """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
 
 
+class Prefix(Sequence[Message]):
+    """The messages that a list has now, which only grows: taken without looking at any of them."""
+
+    __slots__ = ("_all", "_length")
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._all = messages
+        self._length = len(messages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._all, self._length)
+
+    @overload
+    def __getitem__(self, at: int) -> Message: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Message, ...]: ...
+    def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
+        if isinstance(at, slice):
+            start, stop, step = at.indices(self._length)
+            return tuple(self._all[start:stop:step])
+        return self._all[range(self._length)[at]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prefix | tuple) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+    def is_of_list_of(self, other: Sequence[Message]) -> bool:
+        """Whether the shorter one of the two is the start of the longer one, without a look."""
+        return isinstance(other, Prefix) and other._all is self._all
+
+
+def same_at_start(old: Sequence[Message], new: Sequence[Message]) -> int:
+    """How many of the first messages are the very same."""
+    length = min(len(old), len(new))
+    if isinstance(old, Prefix) and old.is_of_list_of(new):
+        return length
+    if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
+        return length
+    return next(at for at in range(length) if old[at] is not new[at])
+
+
 def texts_in(blocks: Iterable[object]) -> list[str]:
     """What the texts among these blocks say."""
     return [block.text for block in blocks if isinstance(block, Text)]
@@ -181,7 +232,7 @@ class ToolSpec(Frozen):
 class Request(Frozen):
     model: Model
     system: str
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     """Valid for any provider: see provider/repair.py."""
     tools: tuple[ToolSpec, ...] = ()
     """Sorted by name: prompt caches match prefixes."""

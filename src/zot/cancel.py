@@ -9,6 +9,25 @@ from collections.abc import Callable
 from zot.errors import Cancelled
 
 
+class Gate:
+    """Closed, then open for good: one lock does what an Event does with two and a queue."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let all pass who wait, and all who come. To be called once."""
+        self._lock.release()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Until it is open, or the time is over: False."""
+        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+            return False
+        self._lock.release()  # for the next one
+        return True
+
+
 class Cancel:
     """One-shot: once set it stays set. Whoever blocks registers how to be woken.
 
@@ -18,7 +37,7 @@ class Cancel:
     """
 
     def __init__(self) -> None:
-        self._event: threading.Event | None = None
+        self._gate: Gate | None = None
         """For those who sleep; most turns have none."""
         self.aborted = False
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
@@ -39,11 +58,11 @@ class Cancel:
         """Sleep until aborted or until the time is over; True if aborted."""
         self.before_wait()
         with self._lock:
-            if self._event is None:
-                self._event = threading.Event()
+            if self._gate is None:
+                self._gate = Gate()
                 if self.aborted:
-                    self._event.set()
-        return self._event.wait(seconds)
+                    self._gate.open()
+        return self._gate.wait(seconds)
 
     def sleep(self, seconds: float) -> None:
         """Sleep, and raise Cancelled as soon as the turn is aborted."""
@@ -55,8 +74,8 @@ class Cancel:
             if self.aborted:
                 return
             self.aborted = True
-            if self._event is not None:
-                self._event.set()
+            if self._gate is not None:
+                self._gate.open()
             callbacks = list(self._callbacks.values())
         for callback in callbacks:
             callback()

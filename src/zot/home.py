@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -76,23 +75,6 @@ def own_command(*words: str) -> list[str]:
     """What starts another zot. `-P`: the working directory may be a stranger's, and hold a file
     with the name of a module."""
     return [sys.executable, "-P", "-m", "zot", *words]
-
-
-class LookAgain:
-    """Says when to look once more for a file that mostly is not there. It is asked for with every
-    prompt, and a look at the disk takes longer than the rest of the preparation."""
-
-    SECONDS = 0.25
-
-    def __init__(self) -> None:
-        self._next = 0.0
-
-    def is_due(self) -> bool:
-        now = time.monotonic()
-        if now < self._next:
-            return False
-        self._next = now + self.SECONDS
-        return True
 
 
 def may_have_extensions(named: Sequence[str], cwd: str, home: str, *, search: bool) -> bool:

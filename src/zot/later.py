@@ -9,6 +9,7 @@ Type checkers and readers see an import at the top; a test compares the two.
 """
 
 import sys
+from types import ModuleType
 from typing import Any
 
 
@@ -17,10 +18,13 @@ class Later:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._module: ModuleType | None = None
 
     def __getattr__(self, attribute: str) -> Any:
-        __import__(self._name)  # also waits for a thread that is loading it
-        return getattr(sys.modules[self._name], attribute)
+        if self._module is None:
+            __import__(self._name)  # also waits for a thread that is loading it
+            self._module = sys.modules[self._name]
+        return getattr(self._module, attribute)
 
 
 def later(room: str, *names: str) -> list[Later]:

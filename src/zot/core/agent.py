@@ -54,6 +54,9 @@ class Limits(Struct, frozen=True):
     max_seconds: float | None = None
 
 
+NO_LIMITS = Limits()
+
+
 class Progress(Struct, frozen=True):
     """How far a prompt has come: where it goes on, and what counts against its limits."""
 
@@ -218,14 +221,22 @@ class Agent:
             Cancelled: it was aborted; likewise.
         """
         limits = limits or self.settings.limits
-        with Deadline(limits.max_seconds, io.cancel):
-            before = self.cumulative
-            self._add_user(user, io)
-            progress = Progress(before=before)
-            if call is not None:
-                self._begin_with(call, io)
-                progress = Progress(before=before, steps=1, calls=(call,))
-            self._loop(io, limits, progress)
+        if limits.max_seconds is None:
+            self._answer(user, io, limits, call)
+        else:
+            with Deadline(limits.max_seconds, io.cancel):
+                self._answer(user, io, limits, call)
+
+    def _answer(
+        self, user: UserInput, io: RunIO, limits: Limits, call: types.ToolCall | None
+    ) -> None:
+        before = self.cumulative
+        self._add_user(user, io)
+        progress = Progress(before=before)
+        if call is not None:
+            self._begin_with(call, io)
+            progress = Progress(before=before, steps=1, calls=(call,))
+        self._loop(io, limits, progress)
 
     def _begin_with(self, call: types.ToolCall, io: RunIO) -> None:
         """A turn of the model that never was, for all who see one."""
@@ -262,10 +273,13 @@ class Agent:
             elif answered and not self._hears_more(io):
                 return
             step += 1
-            self._check_limits(limits, step, started, before)
-            for steering in io.take_steering():
-                self._add_user(steering, io, queued=True)
-            self._compact_if_full(io)
+            if limits != NO_LIMITS:
+                self._check_limits(limits, step, started, before)
+            if io.has_steering():
+                for steering in io.take_steering():
+                    self._add_user(steering, io, queued=True)
+            if self._may_compact and self.is_full():
+                self._compact_when_full(io)
             calls, results, answered = self._turn(step, io), {}, True
 
     def _run_tools(
@@ -332,7 +346,7 @@ class Agent:
             verdict = asked(partial(hook.before_turn, step, context))
             if isinstance(verdict, Block):
                 raise errors.Blocked(verdict.reason or "the turn was blocked by a guard")
-        system = self._system_prompt(context)
+        system = self._system_prompt(context) if self._system is None else self._system
         try:
             finished, message = self._call(system, io)
         except errors.ContextTooLong as error:
@@ -371,7 +385,7 @@ class Agent:
     def messages(self) -> Sequence[types.Message]:
         """The transcript as the model is sent it."""
         messages = self._repair.of(self.session.growing(), self.model.images)
-        return self._refused_images.left_out(messages)
+        return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
     def _call(self, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
         """Stream one answer into the transcript. What came before a failure is kept as text."""
@@ -455,18 +469,16 @@ class Agent:
         io.emit(events.UserMessage(message, queued))
 
     def _system_prompt(self, context: HookContext) -> str:
-        if self._system is None:
-            system = self._make_system()
-            for hook in self.hooks:
-                verdict = asked(partial(hook.before_start, system, context))
-                if isinstance(verdict, Block):
-                    raise errors.Blocked(
-                        verdict.reason or "the conversation was blocked by a guard"
-                    )
-                if isinstance(verdict, ReplaceText):
-                    system = verdict.text
-            self._system = system
-        return self._system
+        """Made for the first call of a conversation, and kept."""
+        system = self._make_system()
+        for hook in self.hooks:
+            verdict = asked(partial(hook.before_start, system, context))
+            if isinstance(verdict, Block):
+                raise errors.Blocked(verdict.reason or "the conversation was blocked by a guard")
+            if isinstance(verdict, ReplaceText):
+                system = verdict.text
+        self._system = system
+        return system
 
     def system(self) -> str:
         """The system prompt as the last call had it; guards are asked only for a real one."""
@@ -507,9 +519,7 @@ class Agent:
     def _grow(self, messages: Iterable[types.Message]) -> None:
         self._context_tokens += estimate(messages)
 
-    def _compact_if_full(self, io: RunIO) -> None:
-        if not self._may_compact or not self.is_full():
-            return
+    def _compact_when_full(self, io: RunIO) -> None:
         try:
             self.compact(io, reason="threshold")
         except (errors.CommandError, errors.ProviderError) as error:

@@ -15,6 +15,7 @@ class RefusedImages:
 
     def __init__(self) -> None:
         self._refused: list[Image] = []
+        self.any = False
 
     def add_from(self, messages: Sequence[Message]) -> bool:
         """A request with these messages was refused; False when no image is left to leave out.
@@ -24,12 +25,11 @@ class RefusedImages:
         answered = max((at for at, m in enumerate(messages) if m.role == "assistant"), default=-1)
         images = _images(messages[answered + 1 :]) or _images(messages)
         self._refused += images
+        self.any = bool(self._refused)
         return bool(images)
 
     def left_out(self, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages with a note in the place of each of these images."""
-        if not self._refused:
-            return messages
         return tuple(with_notes(message, self._note) for message in messages)
 
     def _note(self, image: Image) -> str:

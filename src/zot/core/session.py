@@ -256,7 +256,7 @@ class Session:
             return self._context.messages()
 
     def growing(self) -> Sequence[Message]:
-        """The same, without a copy: for who asks again when there are more."""
+        """The same, mostly without a copy: for who asks again when there are more."""
         with self._lock:
             return self._context.growing()
 
@@ -409,14 +409,16 @@ class Context:
                 self._notes = []
                 self._append(entry.id, entry.body)
             case Message():
-                self._settle_notes()
+                if self._notes:
+                    self._settle_notes()
                 self._append(entry.id, entry.body)
             case ResultNote(result):
                 self._notes.append(result)
                 self._noted = (entry.id, entry.time)
                 self._places[entry.id] = len(self._messages)
             case Compaction():
-                self._settle_notes()
+                if self._notes:
+                    self._settle_notes()
                 self._compact(entry, entry.body)
             case Cleared():
                 self._messages, self._ids, self._notes, self._places = [], [], [], {}
@@ -445,10 +447,9 @@ class Context:
 
     def _settle_notes(self) -> None:
         """Their message never came: they take its place."""
-        if self._notes:
-            self._messages.append(self._from_notes())
-            self._ids.append(self._noted[0])
-            self._notes = []
+        self._messages.append(self._from_notes())
+        self._ids.append(self._noted[0])
+        self._notes = []
 
     def _from_notes(self) -> Message:
         return Message("tool", tuple(self._notes), self._noted[1])

@@ -16,6 +16,7 @@ from zot.provider.types import Json, Model, ToolCall
 from zot.text import Frozen
 
 Question = Literal["approval", "dialog"]
+NEVER = float("inf")
 
 
 class SourceHost(Protocol):
@@ -56,9 +57,19 @@ class SourceHost(Protocol):
         """
 
 
+LOOK_AGAIN = 0.25
+"""Seconds until a source that has nothing looks once more whether there is something: a look at
+the disk takes longer than the rest of what is done before a run."""
+
+
 class ToolSource(Protocol):
     @property
     def name(self) -> str: ...
+
+    @property
+    def next_look(self) -> float:
+        """From when on, by the monotonic clock, it is to be started and prepared before a run;
+        until then its tools stay what they are, unless it says otherwise."""
 
     def start(self, host: SourceHost) -> None:
         """Begin in the background; returns at once, and may be called again."""
@@ -78,6 +89,8 @@ class ToolSource(Protocol):
 
 class ReadySource:
     """What a source inherits that is always ready and holds nothing."""
+
+    next_look = NEVER
 
     def start(self, host: SourceHost) -> None:
         """There is nothing to start."""

@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core import hook
 from zot.core.events import Event
-from zot.core.source import CommandInfo, CommandResult, ExtensionState, PersonAnswer, SourceHost
+from zot.core.source import (
+    LOOK_AGAIN,
+    CommandInfo,
+    CommandResult,
+    ExtensionState,
+    PersonAnswer,
+    SourceHost,
+)
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
-from zot.home import LookAgain, Surroundings, may_have_extensions
+from zot.home import Surroundings, may_have_extensions
 from zot.later import Later
 from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
@@ -102,7 +110,7 @@ class Extensions(hook.Hook):
         self._generation = 0
         """Of the host, when the tools were taken: a reload makes new ones."""
         self._closed = False
-        self._look = LookAgain()
+        self.next_look = 0.0
 
     # --- life --------------------------------------------------------------------------------
 
@@ -110,12 +118,15 @@ class Extensions(hook.Hook):
         """Start them, if there are any; returns at once."""
         with self._lock:
             self._runtime = host
-            if self._served is not None or self._closed or not self._look.is_due():
+            if self._served is not None or self._closed:
                 return
-            if self._options.any():
-                self._options.hide()
-                self._served = self._join(host)
-                self._announce_session(self._served, host)
+            if not self._options.any():
+                self.next_look = time.monotonic() + LOOK_AGAIN
+                return
+            self._options.hide()
+            self._served = self._join(host)
+            self._announce_session(self._served, host)
+            self.next_look = 0.0  # what they bring may change before every run
 
     def prepare(self, cancel: Cancel) -> None:
         """Before a run: wait until they are ready, and take the tools they bring. Raises Cancelled:

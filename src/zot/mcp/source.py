@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.shell import Confine
-from zot.core.source import CommandInfo, CommandResult, ExtensionState, ServerState, SourceHost
+from zot.core.source import (
+    LOOK_AGAIN,
+    CommandInfo,
+    CommandResult,
+    ExtensionState,
+    ServerState,
+    SourceHost,
+)
 from zot.core.tool import Tool
 from zot.errors import CommandError
-from zot.home import LookAgain
 from zot.later import later
 from zot.provider.types import Json, ToolCall
 from zot.text import Frozen
@@ -74,7 +81,7 @@ class McpServers:
         self._set: McpServerSet | None = None
         self._in_jail = False
         self._closed = False
-        self._look = LookAgain()
+        self.next_look = 0.0
 
     # --- ToolSource --------------------------------------------------------------------------
 
@@ -146,7 +153,7 @@ class McpServers:
     def reload(self) -> Sequence[ExtensionState]:
         """End all servers; what is configured then is read before the next prompt."""
         with self._lock:
-            servers, self._set, self._look = self._set, None, LookAgain()
+            servers, self._set, self.next_look = self._set, None, 0.0
         if servers is not None:
             servers.close()
         return ()
@@ -156,10 +163,12 @@ class McpServers:
     def _loaded(self) -> McpServerSet | None:
         with self._lock:
             host = self._host
-            if self._set is not None or host is None or self._closed or not self._look.is_due():
+            if self._set is not None or host is None or self._closed:
                 return self._set
-            if self._options.any():
-                self._set = self._made(host)
+            if not self._options.any():
+                self.next_look = time.monotonic() + LOOK_AGAIN
+                return None
+            self._set, self.next_look = self._made(host), 0.0
             return self._set
 
     def _made(self, host: SourceHost) -> mcp_servers.McpServerSet:

@@ -75,7 +75,8 @@ class Repair:
         if message.role == "assistant":
             if self._asked is not None:
                 self._settle(self._out, self._asked)
-            content, calls = self._ids.given_to(content)
+            if type(content[0]) is not Text or len(content) > 1:
+                content, calls = self._ids.given_to(content)
             self._asked = None
             if not self._out:
                 self._out.append(_continue(message.time))

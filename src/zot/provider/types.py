@@ -147,17 +147,17 @@ class Message(Plain):
 class Prefix(Sequence[Message]):
     """The messages that a list has now, which only grows: taken without looking at any of them."""
 
-    __slots__ = ("_all", "_length")
+    __slots__ = ("_length", "all")
 
     def __init__(self, messages: list[Message]) -> None:
-        self._all = messages
+        self.all = messages
         self._length = len(messages)
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[Message]:
-        return islice(self._all, self._length)
+        return islice(self.all, self._length)
 
     @overload
     def __getitem__(self, at: int) -> Message: ...
@@ -166,8 +166,8 @@ class Prefix(Sequence[Message]):
     def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
         if isinstance(at, slice):
             start, stop, step = at.indices(self._length)
-            return tuple(self._all[start:stop:step])
-        return self._all[range(self._length)[at]]
+            return tuple(self.all[start:stop:step])
+        return self.all[range(self._length)[at]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prefix | tuple) and tuple(self) == tuple(other)
@@ -178,15 +178,11 @@ class Prefix(Sequence[Message]):
     def __repr__(self) -> str:
         return repr(tuple(self))
 
-    def is_of_list_of(self, other: Sequence[Message]) -> bool:
-        """Whether the shorter one of the two is the start of the longer one, without a look."""
-        return isinstance(other, Prefix) and other._all is self._all
-
 
 def same_at_start(old: Sequence[Message], new: Sequence[Message]) -> int:
     """How many of the first messages are the very same."""
     length = min(len(old), len(new))
-    if isinstance(old, Prefix) and old.is_of_list_of(new):
+    if isinstance(old, Prefix) and isinstance(new, Prefix) and old.all is new.all:
         return length
     if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
         return length

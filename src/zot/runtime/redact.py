@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
+from zot.core.source import LOOK_AGAIN
 from zot.core.tool import (
     Reconciled,
     Tool,
@@ -23,7 +25,6 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
-from zot.home import LookAgain
 from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
@@ -127,7 +128,7 @@ class RedactingProvider:
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces = SecretFilter()
-        secrets, look = self._redactor.secrets, LookAgain()
+        next_look = 0.0
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -139,8 +140,9 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if isinstance(event, _DELTAS) else None
-                        if look.is_due():  # asked again: a token may just have been renewed
-                            pieces.use(secrets())
+                        if next_look < monotonic():  # a token may just have been renewed
+                            pieces.use(self._redactor.secrets())
+                            next_look = monotonic() + LOOK_AGAIN
                     if told is None:
                         yield _redacted(event, pieces.secrets)
                         continue

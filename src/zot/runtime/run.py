@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error
-from zot.cancel import Cancel
+from zot.cancel import Cancel, Gate
 from zot.core import events
 from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
@@ -75,7 +75,7 @@ class Run:
         self._began = time.monotonic()
         self._working = threading.Lock()
         """Held for as long as the work goes on."""
-        self.ended = threading.Event()
+        self.ended = Gate()
         self.size = 0
         """Bytes it holds while it waits, about."""
         self.listening = kind == "prompt"

@@ -84,7 +84,7 @@ class Runs:
         """Before a run: have the tools ready. Raises Cancelled."""
 
     def expand(self, text: str) -> str:
-        """What the model reads of what a user typed; may raise ZotError."""
+        """What the model reads of what a user typed behind a slash; may raise ZotError."""
         return text
 
     def keep_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
@@ -122,10 +122,13 @@ class Runs:
         """
         if not text.strip() and not images:
             raise CommandError("invalid_params: the prompt is empty: give a message or an image")
-        checked_images(images)
-        text = self.expand(text)
+        if text.startswith("/"):
+            text = self.expand(text)
         user = UserInput(text, tuple(images), extra, tuple(documents))
-        size = len(text) + sum(len(image.data) for image in images)
+        size = len(text)
+        if images:
+            checked_images(images)
+            size += sum(len(image.data) for image in images)
 
         def work(run: Run) -> None:
             self.prepare(run.cancel)
@@ -471,7 +474,7 @@ class Runs:
         accepted: Callable[[int], None] = lambda ahead: None,
         size: int = 0,
         id: str = "",
-        note: Callable[[], None] = lambda: None,
+        note: Callable[[], None] | None = None,
     ) -> Run:
         """`note` is called before anybody hears that it was accepted, and may refuse it."""
         run = Run(kind, work, self, tag, id)
@@ -479,22 +482,25 @@ class Runs:
         with self._lock:
             if self._closed:
                 raise ClosedError("the runtime is closed")
-            ahead = len(self._runs)
-            waiting = sum(queued.size for queued in self._runs)
-            if ahead >= MAX_QUEUE or (ahead and waiting + size > MAX_QUEUE_SIZE):
-                raise CommandError(
-                    f"queue_full: {ahead} prompts are waiting; try again later", code="queue_full"
-                )
-            self._start_conductor()
-            note()
+            if ahead := len(self._runs):
+                self._check_room(ahead, size)
+            if self._conductor is None:
+                self._start_conductor()
+            if note is not None:
+                note()
             accepted(ahead)
             self._runs.append(run)
             self._ring()
         return run
 
+    def _check_room(self, ahead: int, size: int) -> None:
+        waiting = sum(queued.size for queued in self._runs)
+        if ahead >= MAX_QUEUE or waiting + size > MAX_QUEUE_SIZE:
+            raise CommandError(
+                f"queue_full: {ahead} prompts are waiting; try again later", code="queue_full"
+            )
+
     def _start_conductor(self) -> None:
-        if self._conductor is not None:
-            return
         conductor = threading.Thread(target=self._conduct, name="zot-conductor", daemon=True)
         try:
             conductor.start()
@@ -549,7 +555,7 @@ class Runs:
             if run.kind == "prompt":
                 self._do_later()
             run.announce_end()
-        run.ended.set()
+        run.ended.open()
 
     def _sync(self, run: Run) -> None:
         try:

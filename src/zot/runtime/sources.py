@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from zot.cancel import Cancel
@@ -48,10 +49,12 @@ class Sources:
         self._agent = agent
         self._host = host
         self._tools: list[Tool] = []
+        self._started = False
         self.refresh()
 
     def start(self) -> None:
         """Let all begin in the background."""
+        self._started = True
         for source in self._sources:
             source.start(self._host)
 
@@ -61,10 +64,17 @@ class Sources:
         Raises:
             Cancelled: the run was aborted meanwhile.
         """
-        self.start()
+        if not self._started:
+            self.start()
+        now, due = time.monotonic(), []
         for source in self._sources:
-            source.prepare(cancel)
-        self.refresh()
+            if source.next_look <= now:
+                source.start(self._host)
+                due.append(source)
+        if due:
+            for source in due:
+                source.prepare(cancel)
+            self.refresh()
 
     def refresh(self) -> None:
         """A new toolbox, if the tools are others than before; between runs only."""

@@ -69,6 +69,7 @@ class TaskSource(ReadySource):
     """The tool `task` of one runtime."""
 
     name = "tasks"
+    next_look = 0.0  # each run has its own count
 
     def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None = None) -> None:
         """`depth`: levels of agents that may be below this one. `names`: the only tools that this

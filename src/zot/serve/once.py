@@ -132,7 +132,10 @@ def _command(
         return None
     cancel, over = Cancel(), threading.Event()
     watcher = threading.Thread(
-        target=wait_or_abort, args=(over, cancel.set, stop, wire), name="zot-watch", daemon=True
+        target=wait_or_abort,
+        args=(over.wait, cancel.set, stop, wire),
+        name="zot-watch",
+        daemon=True,
     )
     watcher.start()
     try:

@@ -47,6 +47,7 @@ else:
 
 
 MAX_ANSWER = 16 * 1024 * 1024
+NO_LIMITS = dict.fromkeys(("max_steps", "max_cost", "max_tokens", "max_seconds"))
 
 
 class ServedAgent(RuntimeClient):
@@ -185,7 +186,7 @@ class ServedAgent(RuntimeClient):
             return
         self.runtime.prompt(
             command.message,
-            checked_images(command.images),
+            checked_images(command.images) if command.images else (),
             tag=incoming.id,
             limits=self._limits(command),
             accepted=self._accepted(incoming, command.run),
@@ -235,9 +236,12 @@ class ServedAgent(RuntimeClient):
 
     def _limits(self, command: commands.Prompt) -> Limits | None:
         """The limits of this prompt, where it brings some of its own."""
-        fields = ("max_steps", "max_cost", "max_tokens", "max_seconds")
-        own = {name: value for name in fields if (value := getattr(command, name)) is not None}
-        return replace(self.runtime.settings.limits, **own) if own else None
+        own = {"max_steps": command.max_steps, "max_cost": command.max_cost}
+        own |= {"max_tokens": command.max_tokens, "max_seconds": command.max_seconds}
+        if own == NO_LIMITS:
+            return None
+        own = {name: value for name, value in own.items() if value is not None}
+        return replace(self.runtime.settings.limits, **own)
 
     def _abort(self, target: str | int | float | None) -> None:
         if target is None:

@@ -232,11 +232,11 @@ def note_signals() -> list[int]:
 
 def finish(run: Run, runtime: Runtime, stop: Callable[[], bool], wire: int) -> None:
     """Wait for a run to end; it is aborted when `stop` says so, and when nobody reads any more."""
-    wait_or_abort(run.ended, runtime.abort, stop, wire)
+    wait_or_abort(run.ended.wait, runtime.abort, stop, wire)
 
 
 def wait_or_abort(
-    ended: threading.Event, abort: Callable[[], object], stop: Callable[[], bool], wire: int
+    ended: Callable[[float], bool], abort: Callable[[], object], stop: Callable[[], bool], wire: int
 ) -> None:
     """Wait for the end of something; abort it, once, when `stop` says so or nobody reads `wire`.
 
@@ -246,7 +246,7 @@ def wait_or_abort(
     aborted = False
     poll = select.poll()
     poll.register(wire, 0)
-    while not ended.wait(0.1):
+    while not ended(0.1):
         if not aborted and (stop() or poll.poll(0)):
             aborted = True
             abort()

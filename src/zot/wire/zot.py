@@ -133,7 +133,8 @@ def decode(line: bytes) -> Incoming:
     id: Raw | UnsetType = UNSET
     agent = Raw()
     try:
-        whole = lines.readable(line)
+        # Looked at here, as nearly every line is such a one.
+        whole = line if line.isascii() and b"\\u" not in line else lines.readable(line)
         envelope = _envelope(whole)
         agent = envelope.agent
         id = checked_id(envelope.id, line)

@@ -290,7 +290,7 @@ class Agent:
         self.session.sync()
         self.toolbox.run(calls, io, results)
         self.session.sync()
-        self._grow((self.session.last_message(),))
+        self._context_tokens += estimate((self.session.last_message(),))
 
     def _hears_more(self, io: RunIO) -> bool:
         # Steering is looked for again after the follow-ups: taking none of those is what closes
@@ -465,7 +465,7 @@ class Agent:
         )
         io.append(message)
         self.session.sync()
-        self._grow((message,))
+        self._context_tokens += estimate((message,))
         io.emit(events.UserMessage(message, queued))
 
     def _system_prompt(self, context: HookContext) -> str:
@@ -515,9 +515,6 @@ class Agent:
     def _report(self, usage: types.Usage, io: RunIO) -> None:
         io.append(UsageNote(usage, self.cumulative))
         io.emit(events.UsageReport(usage, self.cumulative))
-
-    def _grow(self, messages: Iterable[types.Message]) -> None:
-        self._context_tokens += estimate(messages)
 
     def _compact_when_full(self, io: RunIO) -> None:
         try:

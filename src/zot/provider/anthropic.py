@@ -56,7 +56,7 @@ class MessagesWire:
             "model": request.model.id,
             "max_tokens": transcript.output_limit(request, kept.size),
             "stream": True,
-            "messages": encode_turns(conversation, request, quirks, kept),
+            "messages": encode_turns(conversation, quirks, kept),
         }
         if request.system.strip():
             body["system"] = kept.part("system", request.system, lambda: encode_system(request))
@@ -115,17 +115,12 @@ def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types
 
 
 def encode_turns(
-    conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
+    conversation: list[transcript.Turn], quirks: Quirks, kept: Kept
 ) -> list[types.Json]:
     """Tool results stay in a message of their own, so that a prefix once sent never changes."""
-    encode_turn = transcript.encoder(
-        lambda blocks: [{"role": "user", "content": list(map(encode_said, blocks))}],
-        lambda turn: [{"role": "assistant", "content": encode_model(turn, quirks)}],
-        lambda results: [{"role": "user", "content": list(map(encode_result, results))}],
-    )
-    (last,) = encode_turn(conversation[-1])
+    (last,) = encode_turn(conversation[-1], quirks)
     last["content"][-1]["cache_control"] = MARK
-    return [*kept.earlier((request.model, quirks), encode_turn), last]
+    return [*kept.earlier(quirks, encode_turn), last]
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
@@ -165,6 +160,13 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[dict[str, t
             case _:
                 assert_never(block)
     return content
+
+
+encode_turn = transcript.encoder(
+    lambda turn: [{"role": "user", "content": list(map(encode_said, turn.blocks))}],
+    lambda turn, quirks: [{"role": "assistant", "content": encode_model(turn, quirks)}],
+    lambda turn, quirks: [{"role": "user", "content": list(map(encode_result, turn.results))}],
+)
 
 
 def encode_thought(

@@ -39,13 +39,14 @@ class ModelClient:
         self._lock = Lock()
         self._kept: Kept | None = None
         self._last_quirks: tuple[Model, Quirks] | None = None
+        self._last_target: tuple[tuple[object, ...], tuple[str, dict[str, str]]] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         cancel.check()
         quirks = self._quirks_of(request.model)
         body = self._body(request, quirks)
         reader = self._wire.reader(self.name)
-        path, headers = self._path(request), self._headers(request, quirks)
+        path, headers = self._target(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
             try:
                 check_head(self.name, answer)
@@ -92,12 +93,23 @@ class ModelClient:
         error.request_id = error.request_id or answer.request_id()
         return error
 
+    def _target(self, request: Request, quirks: Quirks) -> tuple[str, dict[str, str]]:
+        """Path and headers. The last ones are kept: those of the next request are mostly they."""
+        key = self._key if isinstance(self._key, str) else self._key()
+        asked = request.model, request.reasoning, bool(request.tools), request.cache_key, key
+        last = self._last_target
+        if last is None or last[0] != asked:
+            target = self._path(request), self._headers(request, quirks, key.strip())
+            last = self._last_target = asked, target
+        self._http.secret = key.strip()
+        return last[1]
+
     def _path(self, request: Request) -> str:
         return join_path(
             self._http.address.path, self._info.paths.get(self._api) or self._wire.path(request)
         )
 
-    def _headers(self, request: Request, quirks: Quirks) -> dict[str, str]:
+    def _headers(self, request: Request, quirks: Quirks, key: str) -> dict[str, str]:
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
@@ -106,8 +118,6 @@ class ModelClient:
         for more in (self._info.headers, request.model.headers):
             if more:
                 headers |= {name.lower(): value for name, value in more.items()}
-        key = (self._key if isinstance(self._key, str) else self._key()).strip()
-        self._http.secret = key
         for name, value in auth_headers(self._info, key).items():
             # A beta that the key needs stands beside the one that the request needs.
             headers[name] = f"{headers[name]},{value}" if name == BETA in headers else value

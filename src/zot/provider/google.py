@@ -135,15 +135,10 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
 
 
 def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[dict[str, types.Json]]:
-    encode_turn = transcript.encoder(
-        lambda blocks: list(map(encode_said, blocks)),
-        lambda turn: encode_model(turn, quirks),
-        encode_results,
-    )
     contents: list[dict[str, types.Json]] = []
     conversation = kept.turns(request)
-    encoded = kept.earlier_turns((request.model, quirks), encode_turn)
-    encoded.append(encode_turn(conversation[-1]))
+    encoded = kept.earlier_turns(quirks, encode_turn)
+    encoded.append(encode_turn(conversation[-1], quirks))
     for turn, parts in zip(conversation, encoded, strict=True):
         # Roles must alternate: what one side says twice in a row becomes one turn.
         role = "model" if isinstance(turn, transcript.ModelTurn) else "user"
@@ -181,6 +176,13 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[types.Json]
     if first is not None and quirks.levels is not None:
         first.setdefault("thoughtSignature", NO_SIGNATURE)
     return parts
+
+
+encode_turn = transcript.encoder(
+    lambda turn: list(map(encode_said, turn.blocks)),
+    encode_model,
+    lambda turn, quirks: encode_results(turn.results),
+)
 
 
 def add_thought(

@@ -66,6 +66,7 @@ class HttpAnswer:
         self, owner: Http, line: Line, body: bytes, cancel: Cancel, max_body: int | None
     ) -> None:
         self._owner = owner
+        self._line = line
         self._connection = line.connection
         self._parser = line.parser
         self._cancel = cancel
@@ -74,6 +75,20 @@ class HttpAnswer:
         self._total = len(body)
         self.status = line.parser.status
         self.headers: Mapping[str, str] = line.parser.headers
+        self._calling = cancel.calling(line.connection.abort, waits=False)
+
+    def __enter__(self) -> HttpAnswer:
+        self._calling.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._calling.__exit__()
+        if kind is None and not self._cancel.aborted:
+            self._owner.keep(self._line)
+            return
+        self._connection.close()
+        if kind is None:
+            raise errors.Cancelled
 
     @property
     def reason(self) -> str:
@@ -193,7 +208,6 @@ class Http:
         self._kept: Line | None = None
         self._last_head: tuple[tuple[str, str, Mapping[str, str]], bytes] | None = None
 
-    @contextmanager
     def exchange(
         self,
         method: str,
@@ -203,10 +217,9 @@ class Http:
         cancel: Cancel,
         *,
         is_download: bool = False,
-    ) -> Iterator[HttpAnswer]:
-        """Send a request and give its answer, whatever its status; the body is read inside.
-
-        A download may be of any size.
+    ) -> HttpAnswer:
+        """Send a request and give its answer, whatever its status: for a `with`, inside which its
+        body is read. A download may be of any size.
 
         Raises:
             NetworkError: no connection, or it broke before an answer came.
@@ -221,14 +234,7 @@ class Http:
             head = b"%scontent-length: %d\r\n" % (head, len(body))
         data = b"\r\n".join((head, body or b""))
         line, start = self._start(data, cancel)
-        try:
-            with cancel.calling(line.connection.abort, waits=False):
-                yield HttpAnswer(self, line, start, cancel, None if is_download else MAX_BODY)
-                cancel.check()
-        except BaseException:
-            line.connection.close()
-            raise
-        self._keep(line)
+        return HttpAnswer(self, line, start, cancel, None if is_download else MAX_BODY)
 
     def close(self) -> None:
         with self._lock:
@@ -256,7 +262,8 @@ class Http:
             return None
         return line
 
-    def _keep(self, line: Line) -> None:
+    def keep(self, line: Line) -> None:
+        """For the next request: the answer was read."""
         line.kept_at = time.monotonic()
         with self._lock:
             if self._kept is None:

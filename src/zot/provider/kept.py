@@ -4,19 +4,18 @@ turns, and only those are looked at. No API's words here; speed only, the bytes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
+from zot.provider.providers import Quirks
 from zot.provider.repair import Repair
-from zot.provider.transcript import Turn, turn_of, turn_size
+from zot.provider.transcript import EncodeTurn, Turn, turn_of, turn_size
 from zot.provider.types import Json, Message, Model, Request, same_at_start
 from zot.text import encode_json
 
 MAX_KEPT = 32 * 1024 * 1024
 """Bytes kept for one client; what follows in a longer conversation is encoded every time."""
-
-EncodeTurn = Callable[[Turn], list[Json]]
 
 
 class Kept:
@@ -24,7 +23,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._model: Model | None = None
-        self._settings: object = None
+        self._quirks: Quirks | None = None
         self._repair = Repair()
         self._messages: Sequence[Message] = ()
         self._turns: list[Turn] = []
@@ -68,38 +67,40 @@ class Kept:
             self.size += size
         return self._turns
 
-    def earlier(self, settings: object, encode_turn: EncodeTurn) -> list[Json]:
+    def earlier(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[Json]:
         """The items of all turns but the last, in a few pieces of JSON: for a list of all items.
 
-        Not those of the last one, as an API may want a mark in them. `settings`: what else the
-        encoding depends on; it is kept for the same ones only.
+        Not those of the last one, as an API may want a mark in them.
         """
-        rest = self._encode(settings, encode_turn)
-        return _raw([self._json, *rest])
+        rest = self._encode(quirks, encode_turn)
+        pieces: list[Json] = [Raw(self._json)] if self._json else []
+        return [*pieces, *map(Raw, filter(None, rest))] if rest else pieces
 
-    def earlier_turns(self, settings: object, encode_turn: EncodeTurn) -> list[list[Json]]:
+    def earlier_turns(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[list[Json]]:
         """The same turn by turn."""
-        rest = self._encode(settings, encode_turn)
+        rest = self._encode(quirks, encode_turn)
         view = memoryview(self._json)
         starts = [0, *(end + 1 if end else 0 for end in self._ends)]
         pieces = [view[start:end] for start, end in zip(starts, self._ends, strict=False)]
-        return [*(_raw([piece]) for piece in pieces), *(_raw([data]) for data in rest)]
+        pieces += [memoryview(data) for data in rest]
+        return [[Raw(piece)] if piece else [] for piece in pieces]
 
-    def _encode(self, settings: object, encode_turn: EncodeTurn) -> list[bytes]:
+    def _encode(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[bytes]:
         """Keep the JSON of all turns but the last; of those that are too much, it is returned."""
         turns = self._turns
-        if settings != self._settings:
-            self._settings = settings
+        if quirks is not self._quirks and quirks != self._quirks:
+            self._quirks = quirks
             self._forget_from(0)
         count = min(self._same, len(self._encoded), len(turns) - 1)
         for old, turn in zip(self._encoded[count:], turns[count:-1], strict=False):
             if old != turn:
                 break
             count += 1
-        self._forget_from(count)
+        if count < len(self._encoded):
+            self._forget_from(count)
         too_much: list[bytes] = []
         for turn in turns[count:-1]:
-            data = b",".join(map(encode_json, encode_turn(turn)))
+            data = b",".join(map(encode_json, encode_turn(turn, quirks)))
             if too_much or len(self._json) + len(data) > MAX_KEPT:
                 too_much.append(data)
                 continue
@@ -112,10 +113,5 @@ class Kept:
         return too_much
 
     def _forget_from(self, count: int) -> None:
-        if count < len(self._encoded):
-            del self._encoded[count:], self._ends[count:]
-            del self._json[self._ends[-1] if self._ends else 0 :]
-
-
-def _raw(pieces: Iterable[bytes | bytearray | memoryview]) -> list[Json]:
-    return [Raw(piece) for piece in pieces if piece]
+        del self._encoded[count:], self._ends[count:]
+        del self._json[self._ends[-1] if self._ends else 0 :]

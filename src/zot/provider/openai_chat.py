@@ -100,17 +100,12 @@ def encode_tool(
 def encode_turns(
     conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
 ) -> list[types.Json]:
-    encode_turn = transcript.encoder(
-        lambda blocks: [{"role": "user", "content": encode_said(blocks)}],
-        lambda turn: [encode_model(turn, quirks)],
-        lambda results: encode_results(results, quirks),
-    )
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
-    last = encode_turn(conversation[-1])
+    last = encode_turn(conversation[-1], quirks)
     if quirks.cache_marks:
         for messages in (system, last):
             mark(messages[-1:])
-    return [*system, *kept.earlier((request.model, quirks), encode_turn), *last]
+    return [*system, *kept.earlier(quirks, encode_turn), *last]
 
 
 def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:
@@ -144,6 +139,13 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> dict[str, types.
             # Those who want it back refuse a tool turn without the field, even an empty one.
             message[quirks.replay_reasoning] = "".join(block.text for block in thoughts)
     return message
+
+
+encode_turn = transcript.encoder(
+    lambda turn: [{"role": "user", "content": encode_said(turn.blocks)}],
+    lambda turn, quirks: [encode_model(turn, quirks)],
+    lambda turn, quirks: encode_results(turn.results, quirks),
+)
 
 
 def encode_call(call: types.ToolCall, quirks: Quirks) -> dict[str, types.Json]:

@@ -4,7 +4,6 @@ Nothing is stored at the server (`store: false`), so reasoning travels with the 
 encrypted form and goes back in its place among the items.
 """
 
-from collections.abc import Iterable
 from typing import assert_never
 
 import msgspec
@@ -29,7 +28,7 @@ class Responses(assemble.PlainWire):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {
             "model": request.model.id,
-            "input": encode_turns(request, kept),
+            "input": encode_turns(request, quirks, kept),
             "stream": True,
             "store": False,
         }
@@ -74,21 +73,20 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     ]
 
 
-def encode_turns(request: types.Request, kept: Kept) -> list[types.Json]:
-    def encode_user(blocks: Iterable[types.Text | types.Image]) -> list[types.Json]:
-        content = list(map(encode_said, blocks))
-        return [{"type": "message", "role": "user", "content": content}]
-
-    encode_turn = transcript.encoder(
-        encode_user, encode_model, lambda results: list(map(encode_result, results))
-    )
+def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[types.Json]:
     items: list[types.Json] = []
     if request.system.strip():
         # Not as `instructions`: xAI refuses that field.
         content = [{"type": "input_text", "text": request.system}]
         items.append({"type": "message", "role": "system", "content": content})
     conversation = kept.turns(request)
-    return [*items, *kept.earlier(request.model, encode_turn), *encode_turn(conversation[-1])]
+    last = encode_turn(conversation[-1], quirks)
+    return [*items, *kept.earlier(quirks, encode_turn), *last]
+
+
+def encode_user(turn: transcript.UserTurn) -> list[types.Json]:
+    content = list(map(encode_said, turn.blocks))
+    return [{"type": "message", "role": "user", "content": content}]
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
@@ -117,6 +115,13 @@ def encode_model(turn: transcript.ModelTurn) -> list[types.Json]:
             case _:
                 assert_never(block)
     return items
+
+
+encode_turn = transcript.encoder(
+    encode_user,
+    lambda turn, quirks: encode_model(turn),
+    lambda turn, quirks: list(map(encode_result, turn.results)),
+)
 
 
 def encode_thought(block: types.Reasoning, same: bool) -> list[dict[str, types.Json]]:

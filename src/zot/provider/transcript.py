@@ -5,9 +5,10 @@ rules in repair.py, and with what depends on the model that is asked. No JSON he
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, assert_never, cast
+from typing import Literal, assert_never
 
 from zot.provider import types
+from zot.provider.providers import Quirks
 from zot.text import Frozen, whole_characters
 
 DEFAULT_OUTPUT = 32_000
@@ -38,21 +39,24 @@ class ToolTurn(Frozen):
 Turn = UserTurn | ModelTurn | ToolTurn
 
 
+EncodeTurn = Callable[[Turn, Quirks], list[types.Json]]
+
+
 def encoder(
-    user: Callable[[tuple[types.Text | types.Image, ...]], list[types.Json]],
-    model: Callable[[ModelTurn], list[types.Json]],
-    tool: Callable[[tuple[types.ToolResult, ...]], list[types.Json]],
-) -> Callable[[Turn], list[types.Json]]:
+    user: Callable[[UserTurn], list[types.Json]],
+    model: Callable[[ModelTurn, Quirks], list[types.Json]],
+    tool: Callable[[ToolTurn, Quirks], list[types.Json]],
+) -> EncodeTurn:
     """How a wire writes a turn, by how it writes each kind."""
 
-    def encode_turn(turn: Turn) -> list[types.Json]:
+    def encode_turn(turn: Turn, quirks: Quirks) -> list[types.Json]:
         match turn:
-            case UserTurn(blocks=blocks):
-                return user(blocks)
+            case UserTurn():
+                return user(turn)
             case ModelTurn():
-                return model(turn)
-            case ToolTurn(results=results):
-                return tool(results)
+                return model(turn, quirks)
+            case ToolTurn():
+                return tool(turn, quirks)
             case _:
                 assert_never(turn)
 
@@ -63,16 +67,14 @@ def turn_of(message: types.Message, model: types.Model) -> Turn:
     """A message that was repaired, as the turn it is for this model."""
     match message.role:
         case "user":
-            return UserTurn(cast(tuple[types.Text | types.Image, ...], message.content))
-        case "tool":
-            return ToolTurn(cast(tuple[types.ToolResult, ...], message.content))
+            return UserTurn(message.content)  # type: ignore[arg-type]  # as repaired; no cast(),
+        case "tool":  # which is a call
+            return ToolTurn(message.content)  # type: ignore[arg-type]
         case "assistant":
-            blocks = cast(
-                tuple[types.Text | types.ToolCall | types.Reasoning, ...], message.content
-            )
             origin = message.origin
             same = origin is not None and origin.provider == model.provider
-            return ModelTurn(blocks, same, same and origin is not None and origin.model == model.id)
+            same_model = same and origin is not None and origin.model == model.id
+            return ModelTurn(message.content, same, same_model)  # type: ignore[arg-type]
 
 
 def result_text(result: types.ToolResult) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import assert_never
 
@@ -166,8 +166,10 @@ def message_shape(message: Message) -> frames.MessageShape:
     return frames.MessageShape(message.role, content(message.content), timestamp(message.time))
 
 
-def content(blocks: Iterable[Block]) -> tuple[ContentBlock, ...]:
+def content(blocks: Sequence[Block]) -> tuple[ContentBlock, ...]:
     """Blocks as the wire shows them: reasoning left out, images as a count of bytes."""
+    if len(blocks) == 1 and type(blocks[0]) is Text:  # as most are
+        return (TextBlock(blocks[0].text),)
     return tuple([shown for block in blocks if (shown := _block(block)) is not None])
 
 

@@ -260,11 +260,14 @@ class LineWriter:
                 return
             if not self._held:
                 queued = self._write_or_queue(data, lane)
-            elif lane is None:
-                queued = self._write_or_queue(self._taken_up() + data, None)
             else:
-                queued = self._write_or_queue(self._taken_up(), None)
-                queued |= self._write_or_queue(data, lane)
+                waiting = bytes(self._held)
+                self._held.clear()
+                if lane is None:
+                    queued = self._write_or_queue(waiting + data, None)
+                else:
+                    queued = self._write_or_queue(waiting, None)
+                    queued |= self._write_or_queue(data, lane)
             alone = queued and self._asleep and not self._ring()
         if alone:
             self._write_alone()
@@ -292,11 +295,6 @@ class LineWriter:
         """Write what is held."""
         if self._held:
             self.put(b"")
-
-    def _taken_up(self) -> bytes:
-        data = bytes(self._held)
-        self._held.clear()
-        return data
 
     def open_lane(self) -> Lane:
         """For one more writer, until `close_lane`; what waits then is written all the same."""

@@ -21,7 +21,7 @@ from zot.core.compact import Compactor, Keep, Reason, estimate
 from zot.core.cost import add, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
-from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked
+from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked, asked_for
 from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
@@ -145,6 +145,8 @@ class Agent:
         self.session = session
         self.settings = settings
         self.hooks = tuple(hooks)
+        self._turn_hooks = asked_for("before_turn", self.hooks)
+        self._reply_hooks = asked_for("before_reply", self.hooks)
         self._wrap_tool = wrap_tool
         """Puts itself before every tool, also those that come later: to record, to replay."""
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
@@ -342,7 +344,9 @@ class Agent:
         """One model call, up to its TurnEnd; the tool calls it asked for."""
         context = HookContext(io.cancel, io.emit)
         io.emit(events.TurnStart(step))
-        for hook in self.hooks:
+        for hook in self._turn_hooks:
+            if hook.idle:
+                continue
             verdict = asked(partial(hook.before_turn, step, context))
             if isinstance(verdict, Block):
                 raise errors.Blocked(verdict.reason or "the turn was blocked by a guard")
@@ -432,7 +436,9 @@ class Agent:
         origin = answer.origin(finished.stop, usage)
         message = types.Message("assistant", finished.content, time.time(), origin)
         context = HookContext(io.cancel, io.emit)
-        for hook in self.hooks:
+        for hook in self._reply_hooks:
+            if hook.idle:
+                continue
             verdict = asked(partial(hook.before_reply, message, context))
             if isinstance(verdict, Block):
                 return _with_text(message, f"[reply withheld: {verdict.reason}]")

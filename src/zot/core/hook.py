@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
 from zot.bugs import report_bug
@@ -77,6 +77,9 @@ class Hook:
     block wins. A hook that raises blocks: a guard that is broken must not be an open door.
     """
 
+    idle = False
+    """True: it allows everything for now, and need not be asked."""
+
     def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
         """Before the first model call of a conversation: may replace the system prompt."""
         return ALLOW
@@ -96,6 +99,13 @@ class Hook:
 
     def subagent_changed(self, subagent: Subagent) -> None:
         """An agent below this one begins (`running`) or has ended."""
+
+
+def asked_for(moment: str, hooks: Iterable[Hook]) -> tuple[Hook, ...]:
+    """Those of the hooks that may have something to say at this moment."""
+    usual = getattr(Hook, moment)
+    asks = ((hook, getattr(hook, moment)) for hook in hooks)
+    return tuple(hook for hook, ask in asks if getattr(ask, "__func__", None) is not usual)
 
 
 def asked(ask: Callable[[], Verdict]) -> Verdict | Block:

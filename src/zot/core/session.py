@@ -258,7 +258,8 @@ class Session:
     def growing(self) -> Sequence[Message]:
         """The same, mostly without a copy: for who asks again when there are more."""
         with self._lock:
-            return self._context.growing()
+            context = self._context
+            return context.messages() if context.notes else Prefix(context.said)
 
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""
@@ -268,7 +269,7 @@ class Session:
     def last_message(self) -> Message:
         """The newest of `messages`, of which there must be one."""
         with self._lock:
-            return self._context.growing()[-1]
+            return self._context.messages()[-1]
 
     def message_count(self) -> int:
         return len(self._context)
@@ -370,31 +371,29 @@ class Context:
     """What the model sees of a branch, built entry by entry: the same live and from a file."""
 
     def __init__(self) -> None:
-        self._messages: list[Message] = []
+        self.said: list[Message] = []
         """Only grows: when it is to say something else, it is another list."""
         self._ids: list[str] = []
         """Of the entries they came from."""
         self._places: dict[str, int] = {}
         """Where in the messages an entry stands, or stood before it was summarised."""
-        self._notes: list[ToolResult] = []
+        self.notes: list[ToolResult] = []
+        """Results that came without their message so far."""
         self._noted = ("", 0.0)
         """Id and time of the last note."""
 
     def __len__(self) -> int:
-        return len(self._messages) + bool(self._notes)
+        return len(self.said) + bool(self.notes)
 
     def messages(self) -> tuple[Message, ...]:
         """The messages; results without their message stand in for it."""
-        if not self._notes:
-            return tuple(self._messages)
-        return (*self._messages, self._from_notes())
-
-    def growing(self) -> Sequence[Message]:
-        return self.messages() if self._notes else Prefix(self._messages)
+        if not self.notes:
+            return tuple(self.said)
+        return (*self.said, self._from_notes())
 
     def with_ids(self) -> list[tuple[str, Message]]:
         """Each message with the id of its entry."""
-        ids = [*self._ids, self._noted[0]] if self._notes else self._ids
+        ids = [*self._ids, self._noted[0]] if self.notes else self._ids
         return list(zip(ids, self.messages(), strict=True))
 
     def kept(self, body: Compaction) -> list[tuple[str, Message]]:
@@ -406,24 +405,24 @@ class Context:
     def add(self, entry: Entry) -> None:
         match entry.body:
             case Message(role="tool"):
-                self._notes = []
+                self.notes = []
                 self._append(entry.id, entry.body)
             case Message():
-                if self._notes:
+                if self.notes:
                     self._settle_notes()
                 self._append(entry.id, entry.body)
             case ResultNote(result):
-                self._notes.append(result)
+                self.notes.append(result)
                 self._noted = (entry.id, entry.time)
-                self._places[entry.id] = len(self._messages)
+                self._places[entry.id] = len(self.said)
             case Compaction():
-                if self._notes:
+                if self.notes:
                     self._settle_notes()
                 self._compact(entry, entry.body)
             case Cleared():
-                self._messages, self._ids, self._notes, self._places = [], [], [], {}
+                self.said, self._ids, self.notes, self._places = [], [], [], {}
             case Replaced(messages):
-                self._messages, self._ids, self._notes = [], [], []
+                self.said, self._ids, self.notes = [], [], []
                 self._places = {entry.id: 0}
                 for number, message in enumerate(messages):
                     # One id each: a compaction names the first message it keeps.
@@ -432,14 +431,14 @@ class Context:
                 self._places[entry.id] = len(self)
 
     def _append(self, id: str, message: Message) -> None:
-        self._places[id] = len(self._messages)
-        self._messages.append(message)
+        self._places[id] = len(self.said)
+        self.said.append(message)
         self._ids.append(id)
 
     def _compact(self, entry: Entry, body: Compaction) -> None:
         kept = self.kept(body)
-        start = len(self._messages) - len(kept)
-        self._messages = [summary_message(body, entry.time), *(message for _, message in kept)]
+        start = len(self.said) - len(kept)
+        self.said = [summary_message(body, entry.time), *(message for _, message in kept)]
         self._ids = [entry.id, *(id for id, _ in kept)]
         # What was summarised is found in the summary from now on.
         self._places = {id: max(at - start + 1, 0) for id, at in self._places.items()}
@@ -447,12 +446,12 @@ class Context:
 
     def _settle_notes(self) -> None:
         """Their message never came: they take its place."""
-        self._messages.append(self._from_notes())
+        self.said.append(self._from_notes())
         self._ids.append(self._noted[0])
-        self._notes = []
+        self.notes = []
 
     def _from_notes(self) -> Message:
-        return Message("tool", tuple(self._notes), self._noted[1])
+        return Message("tool", tuple(self.notes), self._noted[1])
 
 
 def _was_cut(message: Message) -> bool:

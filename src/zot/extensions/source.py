@@ -110,6 +110,7 @@ class Extensions(hook.Hook):
         self._generation = 0
         """Of the host, when the tools were taken: a reload makes new ones."""
         self._closed = False
+        self.idle = True
         self.next_look = 0.0
 
     # --- life --------------------------------------------------------------------------------
@@ -265,7 +266,7 @@ class Extensions(hook.Hook):
             return hosts.ExtensionHost(settings, provider=model.provider, model=model.id, warn=warn)
 
         host = self._hosts.join(self._key, guest, make)
-        self._hook = host.hook(guest)
+        self._hook, self.idle = host.hook(guest), False
         return ServedBy(host, guest)
 
     def _settings(self) -> HostSettings:

@@ -41,6 +41,9 @@ MARK = {"type": "ephemeral"}
 class MessagesWire:
     """The wire of `/v1/messages`."""
 
+    def __init__(self) -> None:
+        self.reader = MessagesReader
+
     def path(self, request: types.Request) -> str:
         return "/v1/messages"
 
@@ -51,12 +54,14 @@ class MessagesWire:
         return headers
 
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
-        conversation = kept.turns(request)
+        (last,) = encode_turn(kept.turns(request)[-1], quirks)
+        last["content"][-1]["cache_control"] = MARK
         body: dict[str, types.Json] = {
             "model": request.model.id,
             "max_tokens": transcript.output_limit(request, kept.size),
             "stream": True,
-            "messages": encode_turns(conversation, quirks, kept),
+            # Tool results stay in a message of their own, so that a prefix once sent never changes.
+            "messages": [*kept.earlier(quirks, encode_turn), last],
         }
         if request.system.strip():
             body["system"] = kept.part("system", request.system, lambda: encode_system(request))
@@ -67,11 +72,9 @@ class MessagesWire:
                 body["tool_choice"] = {"type": "none"}
             elif request.tool_choice == "required" and not thinks(request):
                 body["tool_choice"] = {"type": "any"}  # refused together with thinking
-        body.update(thinking(request, quirks, body["max_tokens"]))
+        if request.reasoning != "off" and request.model.reasoning:
+            body.update(thinking(request, quirks, body["max_tokens"]))
         return body
-
-    def reader(self, provider: str) -> "MessagesReader":
-        return MessagesReader(provider)
 
 
 def thinks(request: types.Request) -> bool:
@@ -79,8 +82,6 @@ def thinks(request: types.Request) -> bool:
 
 
 def thinking(request: types.Request, quirks: Quirks, max_tokens: int) -> dict[str, types.Json]:
-    if not thinks(request):
-        return {}
     if quirks.adaptive:
         word = word_for_level(request.reasoning, {**EFFORTS, **(quirks.levels or {})})
         wanted: dict[str, types.Json] = {"thinking": {"type": "adaptive", "display": "summarized"}}
@@ -112,15 +113,6 @@ def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types
     if quirks.cache_tools:
         tools[-1]["cache_control"] = MARK
     return tools
-
-
-def encode_turns(
-    conversation: list[transcript.Turn], quirks: Quirks, kept: Kept
-) -> list[types.Json]:
-    """Tool results stay in a message of their own, so that a prefix once sent never changes."""
-    (last,) = encode_turn(conversation[-1], quirks)
-    last["content"][-1]["cache_control"] = MARK
-    return [*kept.earlier(quirks, encode_turn), last]
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:

@@ -178,7 +178,8 @@ class Connection:
 
     def limit_wait(self, seconds: float) -> None:
         """How long one read or write may take from now on."""
-        sock, limit = self._socket(), max(seconds, 0.001)  # 0 would mean: do not wait at all
+        sock = self._sock or self._socket()
+        limit = max(seconds, 0.001)  # 0 would mean: do not wait at all
         if sock.gettimeout() != limit:  # setting it is a system call
             sock.settimeout(limit)
 

@@ -54,10 +54,11 @@ class Repair:
         dropped.
         """
         with self._lock:
-            known = len(self._seen)
-            if images != self._images or same_at_start(self._seen, messages) < known:
+            start = same_at_start(self._seen, messages)
+            if images != self._images or start < len(self._seen):
                 self._forget(images)
-            for message in messages[len(self._seen) :]:
+                start = 0
+            for message in messages[start:]:
                 self._add(message)
             self._seen = messages
             return self._whole()

@@ -147,17 +147,17 @@ class Message(Plain):
 class Prefix(Sequence[Message]):
     """The messages that a list has now, which only grows: taken without looking at any of them."""
 
-    __slots__ = ("_length", "all")
+    __slots__ = ("all", "length")
 
     def __init__(self, messages: list[Message]) -> None:
         self.all = messages
-        self._length = len(messages)
+        self.length = len(messages)
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     def __iter__(self) -> Iterator[Message]:
-        return islice(self.all, self._length)
+        return islice(self.all, self.length)
 
     @overload
     def __getitem__(self, at: int) -> Message: ...
@@ -165,9 +165,9 @@ class Prefix(Sequence[Message]):
     def __getitem__(self, at: slice) -> tuple[Message, ...]: ...
     def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
         if isinstance(at, slice):
-            start, stop, step = at.indices(self._length)
+            start, stop, step = at.indices(self.length)
             return tuple(self.all[start:stop:step])
-        return self.all[range(self._length)[at]]
+        return self.all[range(self.length)[at]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prefix | tuple) and tuple(self) == tuple(other)

@@ -100,8 +100,9 @@ class Run:
 
     def append(self, body: Body) -> Entry:
         with self._lock:
-            self._check_alive()
-            entry = self._runtime.session.append(body)
+            if self._given_up or self._suspended:
+                raise Cancelled
+            entry = self._runtime.agent.session.append(body)
             if isinstance(body, Message):
                 durable = self._runtime.durable
                 if body.role == "tool":  # the last tool is done

@@ -337,8 +337,9 @@ class ServedAgent(RuntimeClient):
     def wait(self) -> Callable[[Cancel], None]:  # one step less for each event
         return self._writer.wait
 
-    def flush(self) -> None:
-        self._server.writer.flush()
+    @property
+    def flush(self) -> Callable[[], None]:  # likewise
+        return self._server.writer.flush
 
     def overfull(self) -> bool:
         return self._server.writer.overfull

@@ -22,7 +22,8 @@ class Gate:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Until it is open, or the time is over: False."""
-        if not self._lock.acquire(timeout=-1 if seconds is None else seconds):
+        timeout = -1 if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX)
+        if not self._lock.acquire(timeout=timeout):
             return False
         self._lock.release()  # for the next one
         return True

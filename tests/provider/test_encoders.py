@@ -12,6 +12,7 @@ from zot.provider import kept as kept_module
 from zot.provider.client import load_wire
 from zot.provider.kept import Kept
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
+from zot.provider.repair import Repair
 from zot.provider.transcript import output_limit, short_id, turn_size, wire_id
 from zot.provider.types import (
     LEVELS,
@@ -19,6 +20,7 @@ from zot.provider.types import (
     Message,
     Model,
     Origin,
+    Prefix,
     Reasoning,
     Request,
     Text,
@@ -26,6 +28,7 @@ from zot.provider.types import (
     ToolResult,
     ToolSpec,
     Usage,
+    same_at_start,
 )
 from zot.testing.replies import dialect_of
 from zot.testing.rules import problems
@@ -222,3 +225,45 @@ def test_no_more_than_a_limit_is_kept(monkeypatch):
     for _ in range(2):
         assert len(json.loads(encode_json(wire.body(request, Quirks(), kept)))["messages"]) == 9
         assert len(kept._encoded) == 2
+
+
+@pytest.mark.untraced
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(BY_API)),
+    st.lists(messages, min_size=1, max_size=12),
+    st.lists(st.integers(1, 4), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_a_list_that_grows_is_sent_as_its_messages_are(api, said, steps, images):
+    """And what was given out of it never changes."""
+    model = replace(model_of(BY_API[api]), images=images)
+    wire, kept, repair, growing = load_wire(api), Kept(), Repair(), []
+    given_out = []
+    for step in steps:
+        growing += said[len(growing) : len(growing) + step]
+        whole = repair.of(Prefix(growing), images)
+        given_out.append((whole, tuple(whole)))
+        assert tuple(whole) == tuple(Repair().of(tuple(growing), images))
+        request = replace(ask(model), messages=whole, repaired=True)
+        fresh = replace(ask(model), messages=tuple(growing))
+        assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
+            wire.body(fresh, Quirks(), Kept())
+        )
+    for whole, then in given_out:
+        assert whole == then
+
+
+@given(st.lists(messages, max_size=6), st.integers(0, 6), st.slices(8))
+def test_a_prefix_is_what_the_list_was(said, length, part):
+    growing = said[:length]
+    prefix, then = Prefix(growing), tuple(growing)
+    growing += said[length:]
+    assert prefix == then
+    assert (len(prefix), list(prefix), repr(prefix)) == (len(then), list(then), repr(then))
+    assert prefix[part] == then[part]
+    assert [prefix[at] for at in range(-len(then), len(then))] == [*then, *then]
+    with pytest.raises(IndexError):
+        prefix[len(then)]
+    assert prefix != (*then, Message("user", (), 0.0))
+    assert same_at_start(then, prefix) == same_at_start(prefix, Prefix(growing)) == len(then)

@@ -172,9 +172,6 @@ class Prefix(Sequence[Message]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Prefix | tuple) and tuple(self) == tuple(other)
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
     def __repr__(self) -> str:
         return repr(tuple(self))
 

@@ -7,7 +7,7 @@ from functools import cache
 from threading import Lock
 
 from zot.cancel import Cancel
-from zot.errors import BadResponse, NetworkError, ProviderError, StreamIdle
+from zot.errors import BadResponse, Cancelled, NetworkError, ProviderError, StreamIdle
 from zot.later import Later
 from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.failure import SHOWN, Unauthorized, one_line
@@ -42,7 +42,8 @@ class ModelClient:
         self._last_target: tuple[tuple[object, ...], tuple[str, dict[str, str]]] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
-        cancel.check()
+        if cancel.aborted:
+            raise Cancelled
         quirks = self._quirks_of(request.model)
         body = self._body(request, quirks)
         reader = self._wire.reader(self.name)

@@ -228,7 +228,8 @@ class Http:
             ConfigError: a header cannot be sent.
             Cancelled: aborted.
         """
-        cancel.check()
+        if cancel.aborted:
+            raise errors.Cancelled
         head = self._head(method, path, headers)
         if body is not None:
             head = b"%scontent-length: %d\r\n" % (head, len(body))
@@ -291,7 +292,8 @@ class Http:
                     cancel.before_wait()
                     self._connect(line.connection, cancel)
                 start = self._read_head(line, data, cancel)
-                cancel.check()
+                if cancel.aborted:
+                    raise errors.Cancelled
                 return start
         except BaseException as error:
             line.connection.close()

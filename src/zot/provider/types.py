@@ -166,7 +166,7 @@ class Prefix(Sequence[Message]):
     def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
         if isinstance(at, slice):
             start, stop, step = at.indices(self.length)
-            return tuple(self.all[start:stop:step])
+            return tuple(self.all[start:stop]) if step == 1 else tuple(self)[at]
         return self.all[range(self.length)[at]]
 
     def __eq__(self, other: object) -> bool:

@@ -54,6 +54,7 @@ class Redactor:
         self._changed = 0
         self._stored: set[str] = set()
         self._secrets: tuple[str, ...] = ()
+        self._next_look = 0.0
 
     def secrets(self) -> tuple[str, ...]:
         """The longest first, so that no part of one stays behind. The very same as the last time
@@ -61,6 +62,14 @@ class Redactor:
         secrets = self._given | self._from_file()
         if secrets != set(self._secrets):
             self._secrets = tuple(sorted(secrets, key=len, reverse=True))
+        return self._secrets
+
+    def secrets_lately(self) -> tuple[str, ...]:
+        """The same, as they were a moment ago: for who asks often. A token may just have been
+        renewed."""
+        if self._next_look < monotonic():
+            self._next_look = monotonic() + LOOK_AGAIN
+            return self.secrets()
         return self._secrets
 
     def text(self, text: str) -> str:
@@ -128,7 +137,6 @@ class RedactingProvider:
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces = SecretFilter()
-        next_look = 0.0
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -140,9 +148,7 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if isinstance(event, _DELTAS) else None
-                        if next_look < monotonic():  # a token may just have been renewed
-                            pieces.use(self._redactor.secrets())
-                            next_look = monotonic() + LOOK_AGAIN
+                        pieces.use(self._redactor.secrets_lately())
                     if told is None:
                         yield _redacted(event, pieces.secrets)
                         continue

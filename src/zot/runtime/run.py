@@ -59,7 +59,7 @@ class Run:
         self.tag = tag
         """What the client calls this run; handed back with its events."""
         self.cancel = Cancel()
-        self.cancel.before_wait = runtime.client.flush
+        self.cancel.before_wait = runtime.flush
         self.worker = 0
         """The thread that works on it, but not while its tools do: what it tells is followed by
         more, or by a wait."""
@@ -67,7 +67,7 @@ class Run:
         self.stop: Stop = "end"
         self._work = work
         self._runtime = runtime
-        self._wait = runtime.client.wait
+        self._wait = runtime.wait
         self._lock = threading.Lock()
         self._given_up = False
         self._has_ended = False
@@ -211,7 +211,8 @@ class Run:
 
     def _run(self) -> None:
         try:
-            self.cancel.check()
+            if self.cancel.aborted:
+                raise Cancelled
             self._work(self)
         except Cancelled:
             self._ended_with(None, "aborted")

@@ -50,6 +50,7 @@ class Runs:
     ) -> None:
         self.agent = agent
         self.client = client
+        self.wait, self.flush = client.wait, client.flush  # looked up once: for each event
         self.durable = durable
         """What makes the runs survive the process; None: they do not."""
         self._tag_of: Callable[[str], object] = lambda text: None
@@ -446,7 +447,8 @@ class Runs:
         """
         with self._lock:
             self._closed = True
-            self._ring()
+            if self._asleep:
+                self._ring()
         if not drain:
             self.suspend()
         if self._conductor is None:
@@ -490,7 +492,8 @@ class Runs:
                 note()
             accepted(ahead)
             self._runs.append(run)
-            self._ring()
+            if self._asleep:
+                self._ring()
         return run
 
     def _check_room(self, ahead: int, size: int) -> None:
@@ -541,10 +544,9 @@ class Runs:
             self._doorbell.acquire()
 
     def _ring(self) -> None:
-        """Wake the conductor, if it sleeps; the lock is held."""
-        if self._asleep:
-            self._asleep = False
-            self._doorbell.release()
+        """Wake the conductor, which sleeps; the lock is held."""
+        self._asleep = False
+        self._doorbell.release()
 
     def _end(self, run: Run) -> None:
         self._sync(run)
@@ -552,7 +554,7 @@ class Runs:
         # it. The order of the locks is that of a listener that asks for the state.
         with self._tell_lock, self._lock:
             self._runs.popleft()
-            if run.kind == "prompt":
+            if self._later and run.kind == "prompt":
                 self._do_later()
             run.announce_end()
         run.ended.open()

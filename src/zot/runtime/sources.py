@@ -9,6 +9,7 @@ from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.events import Event
 from zot.core.source import (
+    NEVER,
     CommandInfo,
     CommandResult,
     CommandSource,
@@ -46,6 +47,7 @@ class GivenTools(ReadySource):
 class Sources:
     def __init__(self, sources: Iterable[ToolSource], agent: Agent, host: SourceHost) -> None:
         self._sources = tuple(sources)
+        self._changing = [source for source in self._sources if source.next_look != NEVER]
         self._agent = agent
         self._host = host
         self._tools: list[Tool] = []
@@ -67,7 +69,7 @@ class Sources:
         if not self._started:
             self.start()
         now, due = time.monotonic(), []
-        for source in self._sources:
+        for source in self._changing:
             if source.next_look <= now:
                 source.start(self._host)
                 due.append(source)

@@ -103,7 +103,8 @@ class RpcServer(LineServer):
             self._authenticate(incoming)
         agent: ServedAgent = self.unnamed
         try:
-            agent = self._addressed(incoming)
+            if "agents" in self.features:
+                agent = self._addressed(incoming)
             if incoming.command is None:
                 raise incoming.error or CommandError("unknown command")
             if agent.durable and not isinstance(incoming.command, Hello | Ping):
@@ -118,8 +119,6 @@ class RpcServer(LineServer):
 
     def _addressed(self, incoming: Incoming) -> ServedAgent:
         """Who answers. What is said of agents is answered by the unnamed one."""
-        if "agents" not in self.features:
-            return self.unnamed
         if isinstance(
             incoming.command, commands.OpenAgent | commands.CloseAgent | commands.ListAgents
         ):

@@ -17,7 +17,6 @@ from zot.wire.frames import ContentBlock, EventFrame, ImageBlock, TextBlock
 
 RunEvent = (
     events.ErrorRaised
-    | events.Done
     | events.RunResumed
     | events.RunHeld
     | events.RunSuspended
@@ -81,6 +80,8 @@ def _frame(event: Event, features: Collection[str]) -> EventFrame | None:
             return frames.ToolProgress(id, text)
         case events.ToolReturned(call, result):
             return frames.ToolResult(call.id, result.is_error, simple_content(result.content))
+        case events.Done(run=run):
+            return frames.Done(run)
         case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
         case _:
@@ -91,8 +92,6 @@ def _of_run(event: RunEvent, features: Collection[str]) -> EventFrame:
     match event:
         case events.ErrorRaised(message, code):
             return frames.Error(message, code if "codes" in features else UNSET)
-        case events.Done(run=run):
-            return frames.Done(run)
         case events.RunResumed(run, attempt, away, calls):
             return frames.RunResumed(run, attempt, round(away * 1000), calls)
         case events.RunHeld(run, attempt, reason):

@@ -30,6 +30,13 @@ class RetryPolicy(Frozen):
         jitter = backoff * random.uniform(0.0, 0.25)
         return max(backoff, retry_after or 0.0) + jitter
 
+    def final(self, error: ProviderError, attempt: int) -> ProviderError | None:
+        """What to raise after the attempt of this number; None: asking again may help."""
+        if not error.retryable or attempt >= self.max_attempts:
+            return error
+        too_long = (error.retry_after or 0.0) > self.max_retry_after
+        return _too_long(error, self) if too_long else None
+
 
 def stream_with_retry(
     provider: types.Provider,
@@ -38,63 +45,44 @@ def stream_with_retry(
     policy: RetryPolicy = RetryPolicy(),
     fallbacks: Sequence[tuple[types.Provider, types.Model]] = (),
 ) -> Generator[types.StreamEvent, None, None]:
-    """One model call with its retries, then the same with each fallback model.
+    """One model call with its retries, then the same with each fallback model. What broke after
+    content is not repeated, neither by a retry nor by another model.
 
     Raises:
         ProviderError: of the last attempt; a fallback that fails too names the first failure.
     """
     first_error: ProviderError | None = None
     for number, (client, model) in enumerate([(provider, request.model), *fallbacks]):
+        asked, attempt, delay = request, 0, 0.0
         if number:
             yield types.FellBack(request.model.id, client.name, model, str(first_error))
-        try:
-            asked = replace(request, model=model, repaired=False) if number else request
-            yield from _attempts(client, asked, cancel, policy)
-            return
-        except _AfterContent as failure:
-            raise failure.error from failure.error.__cause__
-        except ProviderError as error:
-            first_error = first_error or error
-            if number == len(fallbacks):
-                raise
-    raise AssertionError("unreachable: the last candidate returns or raises")
-
-
-class _AfterContent(Exception):
-    """The stream broke after content: neither a retry nor another model may repeat it."""
-
-    def __init__(self, error: ProviderError) -> None:
-        self.error = error
-
-
-def _attempts(
-    provider: types.Provider, request: types.Request, cancel: Cancel, policy: RetryPolicy
-) -> Generator[types.StreamEvent, None, None]:
-    attempt = 0
-    while True:
-        attempt += 1
-        content = False
-        try:
-            stream = provider.stream(request, cancel)
+            asked = replace(request, model=model, repaired=False)
+        while True:
+            attempt += 1
+            content = False
+            stream = client.stream(asked, cancel)
             try:
                 for event in stream:
                     if not content and type(event) not in BEFORE_CONTENT:
                         content = True
                     yield event
+                return
+            except ProviderError as error:
+                if content:
+                    raise
+                final = policy.final(error, attempt)
+                if final is not None:
+                    first_error = first_error or final
+                    if number < len(fallbacks):
+                        break
+                    if final is error:
+                        raise
+                    raise final from error
+                delay, reason = policy.delay(attempt, error.retry_after), str(error)
             finally:
                 stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
-            return
-        except ProviderError as error:
-            if content:
-                raise _AfterContent(error) from error
-            if not error.retryable or attempt >= policy.max_attempts:
-                raise
-            if (error.retry_after or 0.0) > policy.max_retry_after:
-                raise _too_long(error, policy) from error
-            delay = policy.delay(attempt, error.retry_after)
-            reason = str(error)
-        yield types.Retrying(attempt, policy.max_attempts, delay, reason)
-        cancel.sleep(delay)
+            yield types.Retrying(attempt, policy.max_attempts, delay, reason)
+            cancel.sleep(delay)
 
 
 def _too_long(error: ProviderError, policy: RetryPolicy) -> ProviderError:

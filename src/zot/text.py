@@ -185,11 +185,10 @@ class SecretFilter:
     back until the next piece.
     """
 
-    def __init__(self) -> None:
-        self.secrets: Sequence[str] = ()
-        self._threes: tuple[str, ...] = ()
-        self._ends: tuple[str, ...] = ()
-        self._held = ""
+    secrets: Sequence[str] = ()
+    _threes: tuple[str, ...] = ()
+    _ends: tuple[str, ...] = ()
+    _held = ""
 
     def use(self, secrets: Sequence[str]) -> None:
         if secrets is self.secrets:

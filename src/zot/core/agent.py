@@ -361,9 +361,11 @@ class Agent:
         except ImageRefused as error:
             finished, message = self._call_without_images(system, error, io)
         io.emit(events.AssistantMessage(message))
-        calls = tuple(block for block in message.content if isinstance(block, types.ToolCall))
-        for call in calls:
-            io.emit(events.ToolCalled(call))
+        calls: tuple[types.ToolCall, ...] = ()
+        if finished.stop == "tool_use":
+            calls = tuple(block for block in message.content if isinstance(block, types.ToolCall))
+            for call in calls:
+                io.emit(events.ToolCalled(call))
         io.emit(events.TurnEnd(finished.stop))
         return calls
 
@@ -417,6 +419,7 @@ class Agent:
                 stream.close()
             if answer.finished is None:
                 raise errors.BadResponse(f"{answer.provider}: the stream ended without an end")
+            cancel.before_wait()  # what was said is shown before it is thought about
         except (errors.ProviderError, errors.Cancelled) as error:
             self._keep_partial(answer, error, io)
             raise
@@ -575,8 +578,10 @@ def _consistent(finished: types.Finished) -> types.Finished:
     if finished.stop == "length":
         kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
         return replace(finished, content=kept)
-    calls = any(isinstance(block, types.ToolCall) for block in finished.content)
-    stop: types.Stop = "tool_use" if calls else "end"
+    stop: types.Stop = "end"
+    for block in finished.content:
+        if isinstance(block, types.ToolCall):
+            stop = "tool_use"
     return finished if stop == finished.stop else replace(finished, stop=stop)
 
 

@@ -195,7 +195,11 @@ def _shortened(text: str) -> str:
 
 def estimate(messages: Iterable[types.Message]) -> int:
     """Tokens, as bytes / 4, where no provider has counted them."""
-    return sum([_tokens(block) for message in messages for block in message.content])
+    tokens = 0
+    for message in messages:
+        for block in message.content:
+            tokens += _tokens(block)
+    return tokens
 
 
 def _tokens(block: types.Block) -> int:

@@ -76,12 +76,15 @@ def _within(value: Number, most: Number, what: str) -> Number:
 
 
 def add(a: Usage, b: Usage) -> Usage:
+    reasoning = None
+    if a.reasoning is not None or b.reasoning is not None:
+        reasoning = (a.reasoning or 0) + (b.reasoning or 0)
     return Usage(
         input=a.input + b.input,
         output=a.output + b.output,
         cache_read=a.cache_read + b.cache_read,
         cache_write=a.cache_write + b.cache_write,
-        reasoning=_add_optional(a.reasoning, b.reasoning),
+        reasoning=reasoning,
         cost=Cost(
             input=a.cost.input + b.cost.input,
             output=a.cost.output + b.cost.output,
@@ -90,7 +93,3 @@ def add(a: Usage, b: Usage) -> Usage:
         ),
         cost_known=a.cost_known and b.cost_known,
     )
-
-
-def _add_optional(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else a + b

@@ -255,7 +255,7 @@ class MessagesReader:
         if event.type == "content_block_delta":
             self._delta(event)
             return
-        if event.type.startswith(("message_", "content_block_")):
+        if (event.type == "message_start") == (self._begun is not None):
             self._check_order(event)
         match event.type:
             case "content_block_start":
@@ -289,11 +289,12 @@ class MessagesReader:
         """Events out of order are two answers mixed, or parts lost on the way: not an answer. Some
         gateways begin the same one twice."""
         begun, again = self._begun, event.message
-        if (event.type == "message_start") == (begun is not None):
-            if begun and again and begun.id and begun.id == again.id and not self.out.has_content():
-                return
-            when = "twice in one answer" if begun else "before message_start"
-            raise BadResponse(f"{self.out.provider}: {event.type} came {when}")
+        if not event.type.startswith(("message_", "content_block_")):
+            return
+        if begun and again and begun.id and begun.id == again.id and not self.out.has_content():
+            return
+        when = "twice in one answer" if begun else "before message_start"
+        raise BadResponse(f"{self.out.provider}: {event.type} came {when}")
 
     def _begin(self, message: AnthropicMessage) -> None:
         self._begun = message

@@ -234,10 +234,15 @@ class Assembler:
 
     def finished(self, stop: StopWord) -> types.Finished:
         """The whole answer. Calls make it a tool turn, whatever the server called its end."""
-        blocks = tuple([self._block(part) for part in self._parts if has_said(part)])
+        blocks: list[types.Block] = []
+        has_calls = False
+        for part in self._parts:
+            if has_said(part):
+                blocks.append(self._block(part))
+            has_calls = has_calls or part.kind == "call"
         if stop != "length":
-            stop = "tool_use" if "call" in [part.kind for part in self._parts] else "end"
-        return types.Finished(blocks, stop, self.usage)
+            stop = "tool_use" if has_calls else "end"
+        return types.Finished(tuple(blocks), stop, self.usage)
 
     def cut(self) -> BadResponse:
         """What to raise when the body ended before the answer did."""

@@ -132,7 +132,7 @@ class HttpAnswer:
         except OSError as error:
             self._cancel.check()
             raise failure.cut(self._owner.name) from error
-        if self._cancel.is_set():
+        if self._cancel.aborted:
             raise errors.Cancelled
         return data
 
@@ -255,14 +255,6 @@ class Http:
 
     # --- connections -------------------------------------------------------------------------
 
-    def _take(self) -> Line | None:
-        with self._lock:
-            line, self._kept = self._kept, None
-        if line is not None and not line.is_alive():
-            line.connection.close()
-            return None
-        return line
-
     def keep(self, line: Line) -> None:
         """For the next request: the answer was read."""
         line.kept_at = time.monotonic()
@@ -274,7 +266,11 @@ class Http:
 
     def _start(self, data: bytes, cancel: Cancel) -> tuple[Line, bytes]:
         """Send the request; the line on which its answer comes, and the start of its body."""
-        kept = self._take()
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None and not kept.is_alive():
+            kept.connection.close()
+            kept = None
         if kept is not None:
             try:
                 return kept, self._ask(kept, data, cancel)

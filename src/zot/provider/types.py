@@ -178,9 +178,9 @@ class Prefix(Sequence[Message]):
 
 def same_at_start(old: Sequence[Message], new: Sequence[Message]) -> int:
     """How many of the first messages are the very same."""
-    length = min(len(old), len(new))
     if isinstance(old, Prefix) and isinstance(new, Prefix) and old.all is new.all:
-        return length
+        return min(old.length, new.length)
+    length = min(len(old), len(new))
     if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
         return length
     return next(at for at in range(length) if old[at] is not new[at])

@@ -32,6 +32,8 @@ AT_A_TURN = 64 * 1024
 OVERFULL = 4 * BUFFER_LIMIT
 AT_ONCE = 16
 """Lines that may come at once before those that follow are written together."""
+MOST_LATER = 16
+"""Lines that may wait to be made."""
 REFILL = 0.0005
 """Seconds after which one more line may."""
 LONGEST_NUMBER = 4300
@@ -184,6 +186,9 @@ class Lane:
         """Nothing is held of one of several writers: the others would be kept waiting with it."""
         self._writer.put(data, self)
 
+    def put_later(self, make: Callable[[], bytes]) -> None:
+        self._writer.put(make(), self)
+
     def wait(self, cancel: Cancel) -> None:
         """As LineWriter.wait, for this share."""
         self._writer.wait(cancel, self)
@@ -204,7 +209,8 @@ class LineWriter:
     the pipe is full or many lines come at once, a thread writes all that waits in one go.
 
     Whoever has more to say at once lets a line be `held`: it is written with the next one that is
-    not, or by `flush`. Each write wakes the client, who would be busy with a part of the news.
+    not, or by `flush`. Each write wakes the client, who would be busy with a part of the news. Who
+    has something more urgent to do first lets it be made then, too: `put_later`.
 
     A client that stops reading fills the buffer: the turn then pauses, commands are still read
     and answered. A client that is gone calls `gone`, once. Answers to a client that only asks
@@ -236,7 +242,8 @@ class LineWriter:
         self._doorbell.acquire()
         self._asleep = True
         self._thread: threading.Thread | None = None
-        self._held = bytearray()
+        self._held: list[bytes | Callable[[], bytes]] = []
+        self._held_size = 0
         self._credit = float(AT_ONCE)
         self._last_put = 0.0
         self._space: select.poll | None = None
@@ -254,15 +261,18 @@ class LineWriter:
                 held
                 and self._direct
                 and self._asleep
-                and len(self._held) + len(data) <= select.PIPE_BUF
+                and self._held_size + len(data) <= select.PIPE_BUF
             ):
-                self._held += data
+                self._held.append(data)
+                self._held_size += len(data)
                 return
             if not self._held:
                 queued = self._write_or_queue(data, lane)
             else:
-                waiting = bytes(self._held)
-                self._held.clear()
+                waiting = b"".join(
+                    [line if isinstance(line, bytes) else line() for line in self._held]
+                )
+                self._held, self._held_size = [], 0
                 if lane is None:
                     queued = self._write_or_queue(waiting + data, None)
                 else:
@@ -271,6 +281,14 @@ class LineWriter:
             alone = queued and self._asleep and not self._ring()
         if alone:
             self._write_alone()
+
+    def put_later(self, make: Callable[[], bytes]) -> None:
+        """Hold what `make` gives; it is called when that is written, and must not raise."""
+        with self._lock:
+            if not self._closed and self._direct and self._asleep and len(self._held) < MOST_LATER:
+                self._held.append(make)
+                return
+        self.put(make(), held=True)
 
     def _write_or_queue(self, data: bytes, lane: Lane | None) -> bool:
         """Write it, if that can be done at once; otherwise it is queued: True."""

@@ -46,7 +46,6 @@ class ModelClient:
             raise Cancelled
         quirks = self._quirks_of(request.model)
         body = self._body(request, quirks)
-        reader = self._wire.reader(self.name)
         path, headers = self._target(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
             try:
@@ -55,6 +54,7 @@ class ModelClient:
                 error.args = (f"{error}{self._advice()}",)
                 raise
             yield Started()
+            reader = self._wire.reader(self.name)
             try:
                 for events in pump(self.name, answer, reader):
                     yield from events

@@ -316,7 +316,6 @@ class Http:
     def _read_head(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
         """Send the request and read on to the end of the answer's head; what came of its body."""
         connection = line.connection
-        line.parser = parser = ResponseParser()
         line.has_received = False
         connection.limit_wait(self.idle_seconds)
         broken: OSError | None = None
@@ -326,7 +325,9 @@ class Http:
             raise
         except OSError as error:
             broken = error  # a server that refuses a large request answers and hangs up
-        cancel.before_wait()  # while the server thinks
+        # While the server thinks.
+        line.parser = parser = ResponseParser()
+        cancel.before_wait()
         end = time.monotonic() + self.idle_seconds
         while True:
             piece = connection.receive(min(PIECE, parser.wanted))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from _thread import get_ident
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET, Raw
 from msgspec.json import decode
 from msgspec.structs import replace
 
+from zot.bugs import report_bug
 from zot.core.image import checked_images
 from zot.errors import CommandError, NotFoundError, ZotError
 from zot.later import Later, later
@@ -68,6 +70,8 @@ class ServedAgent(RuntimeClient):
         self._recover_lock = threading.Lock()
         self._recovered = False
         self._frame: Callable[..., Any] | None = None
+        self._less_urgent: Collection[type[Event]] = ()
+        """Events that can be told after what follows them was begun."""
         self._slow: SlowCommands | None = None
         self._messages: KeptMessages | None = None
 
@@ -83,7 +87,7 @@ class ServedAgent(RuntimeClient):
 
     def use(self, runtime: Runtime, frame: Callable[..., Any]) -> None:
         """What it shows, from the moment before anything of it can be told."""
-        self._frame = frame
+        self._frame, self._less_urgent = frame, zot_events.LESS_URGENT
         if runtime.durable is not None:
             self.durable, self._kept = True, kept.KeptFrames(runtime)
         self.built = runtime
@@ -346,14 +350,16 @@ class ServedAgent(RuntimeClient):
 
     def listen(self, event: Event, run: Run | None) -> None:
         assert self._frame is not None
-        frame = self._frame(event, self._server.features)
+        features = self._server.features
+        held = run is not None and run.worker == get_ident()
+        if held and type(event) in self._less_urgent and self._can_be_made_later():
+            self._put_later(partial(self._frame, event))
+            return
+        frame = self._frame(event, features)
         if self._kept is not None:
             self._put_kept(event, frame, UNSET if run is None else run.tag)
         elif frame is not None:
-            if run is None:
-                self._put(encode_line(frame), UNSET)
-            else:
-                self._put(encode_line(frame), run.tag, held=run.worker == get_ident())
+            self._put(encode_line(frame), UNSET if run is None else run.tag, held=held)
 
     def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._kept is not None
@@ -373,6 +379,9 @@ class ServedAgent(RuntimeClient):
         limit: int | None = None,
         held: bool = False,
     ) -> None:
+        if held and self._can_be_made_later():
+            self._put_later(partial(zot.success, incoming, data))
+            return
         line = zot.encode(zot.success(incoming, data))
         if limit is not None and len(line) > limit:
             raise too_large(len(line))
@@ -381,6 +390,22 @@ class ServedAgent(RuntimeClient):
     def fail(self, incoming: Incoming, error: ZotError) -> None:
         codes = "codes" in self._server.features
         self._put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
+
+    def _can_be_made_later(self) -> bool:
+        """Whether its frames have no number, by which each would have to be made in its order."""
+        return self._kept is None and "seq" not in self._server.features
+
+    def _put_later(self, make: Callable[[], Any]) -> None:
+        """Write the frame that `make` gives with what is told next, or when there is time."""
+
+        def line() -> bytes:
+            try:
+                return zot.signed(encode_line(make()), self._signature)
+            except Exception as error:  # a bug of ours: this line is lost, the others are not
+                report_bug(error)
+                return b""
+
+        self._writer.put_later(line)
 
     def _put(self, line: bytes, tag: Any, *, held: bool = False) -> None:
         """`held`: more is told at once, or `flush` is called."""

@@ -38,6 +38,9 @@ PersonEvent = (
 )
 """For the person in front of it."""
 
+LESS_URGENT: tuple[type[Event], ...] = (events.UserMessage, events.TurnStart)
+"""Less than the request to the model that follows them."""
+
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""

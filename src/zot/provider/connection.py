@@ -183,14 +183,12 @@ class Connection:
         if sock.gettimeout() != limit:  # setting it is a system call
             sock.settimeout(limit)
 
-    def is_quiet(self) -> bool:
-        """Whether nothing came since: a readable idle connection was closed by the server, or
-        holds what nobody asked for.
-        """
+    def is_readable(self, seconds: float) -> bool:
+        """Whether something comes within this time."""
         if self._readable is None:
             self._readable = select.poll()
             self._readable.register(self._socket(), select.POLLIN)
-        return not self._readable.poll(0)
+        return bool(self._readable.poll(seconds * 1000))
 
     def abort(self) -> None:
         """Make every wait of this connection end now."""

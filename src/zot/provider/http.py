@@ -25,6 +25,9 @@ MAX_BODY = 128 * 1024 * 1024
 LAST_BYTES = 0.05
 """Seconds the end of the last answer's body may take before its connection is given up."""
 LAST_PIECES = 4
+HEAD_START = 0.001
+"""Seconds that a server has to answer before the client is woken, only to hear that it was asked:
+one on this machine answers sooner, and the two would share the processor."""
 KEEP_SECONDS = 90.0
 """How long an unused connection is trusted: routers on the way forget older ones without a word."""
 USER_AGENT = f"zot/{__version__}"
@@ -47,7 +50,8 @@ class Line:
         try:
             if not self.parser.is_complete:
                 self._read_end()
-            return self.parser.keeps_alive and self.connection.is_quiet()
+            # A readable idle connection was closed by the server, or holds what nobody asked for.
+            return self.parser.keeps_alive and not self.connection.is_readable(0)
         except OSError:
             return False
 
@@ -325,9 +329,9 @@ class Http:
             raise
         except OSError as error:
             broken = error  # a server that refuses a large request answers and hangs up
-        # While the server thinks.
         line.parser = parser = ResponseParser()
-        cancel.before_wait()
+        if not connection.is_readable(HEAD_START):
+            cancel.before_wait()
         end = time.monotonic() + self.idle_seconds
         while True:
             piece = connection.receive(min(PIECE, parser.wanted))

@@ -297,7 +297,12 @@ class Agent:
     def _hears_more(self, io: RunIO) -> bool:
         # Steering is looked for again after the follow-ups: taking none of those is what closes
         # the run to further messages, and one may have come just before.
-        return io.has_steering() or self._follow_up(io) or io.has_steering()
+        if io.has_steering():
+            return True
+        waiting = io.take_follow_up()
+        for user in waiting:
+            self._add_user(user, io, queued=True)
+        return bool(waiting) or io.has_steering()
 
     def compact(self, io: RunIO, instructions: str = "", reason: Reason = "manual") -> str:
         """Replace all but the last exchanges by the model's summary, and return that.
@@ -331,12 +336,6 @@ class Agent:
         done = events.CompactDone(summary, reason, before, after, usage, kept, len(messages))
         io.emit(done)
         return summary
-
-    def _follow_up(self, io: RunIO) -> bool:
-        waiting = io.take_follow_up()
-        for user in waiting:
-            self._add_user(user, io, queued=True)
-        return bool(waiting)
 
     # --- one model call ----------------------------------------------------------------------
 

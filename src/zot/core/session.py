@@ -404,13 +404,15 @@ class Context:
 
     def add(self, entry: Entry) -> None:
         match entry.body:
-            case Message(role="tool"):
+            case Message(role="tool") as message:
                 self.notes = []
-                self._append(entry.id, entry.body)
-            case Message():
+                self._append(entry.id, message)
+            case Message() as message:
                 if self.notes:
                     self._settle_notes()
-                self._append(entry.id, entry.body)
+                self._places[entry.id] = len(self.said)
+                self.said.append(message)
+                self._ids.append(entry.id)
             case ResultNote(result):
                 self.notes.append(result)
                 self._noted = (entry.id, entry.time)
@@ -428,7 +430,7 @@ class Context:
                     # One id each: a compaction names the first message it keeps.
                     self._append(f"{entry.id}.{number}", message)
             case _:
-                self._places[entry.id] = len(self)
+                self._places[entry.id] = len(self.said) + bool(self.notes)
 
     def _append(self, id: str, message: Message) -> None:
         self._places[id] = len(self.said)

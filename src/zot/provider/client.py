@@ -44,7 +44,10 @@ class ModelClient:
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         if cancel.aborted:
             raise Cancelled
-        quirks = self._quirks_of(request.model)
+        last = self._last_quirks
+        if last is None or last[0] is not request.model:
+            last = self._last_quirks = request.model, resolve_quirks(self._info, request.model)
+        quirks = last[1]
         body = self._body(request, quirks)
         path, headers = self._target(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
@@ -76,12 +79,6 @@ class ModelClient:
         body = encode_json(self._wire.body(request, quirks, kept))
         self._kept = kept
         return body
-
-    def _quirks_of(self, model: Model) -> Quirks:
-        last = self._last_quirks
-        if last is None or last[0] is not model:
-            last = self._last_quirks = model, resolve_quirks(self._info, model)
-        return last[1]
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""

@@ -210,6 +210,7 @@ class Http:
             tls_context()  # now, while the client still thinks: it takes longer than connecting
         self._lock = threading.Lock()
         self._kept: Line | None = None
+        # The next one is mostly the same.
         self._last_head: tuple[tuple[str, str, Mapping[str, str]], bytes] | None = None
 
     def exchange(
@@ -234,7 +235,11 @@ class Http:
         """
         if cancel.aborted:
             raise errors.Cancelled
-        head = self._head(method, path, headers)
+        asked = method, path, headers
+        last = self._last_head
+        if last is None or last[0] != asked:
+            last = self._last_head = asked, self._new_head(method, path, headers)
+        head = last[1]
         if body is not None:
             head = b"%scontent-length: %d\r\n" % (head, len(body))
         data = b"\r\n".join((head, body or b""))
@@ -353,15 +358,8 @@ class Http:
             f"{self.name}: the server closed the connection without an answer"
         )
 
-    def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        """The head up to what depends on the body. The last one is kept: the next is mostly it."""
-        asked = method, path, headers
-        last = self._last_head
-        if last is None or last[0] != asked:
-            last = self._last_head = asked, self._new_head(method, path, headers)
-        return last[1]
-
     def _new_head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
+        """The head up to what depends on the body."""
         address, target = self.address, path or "/"
         fields = {
             "host": address.host_header,

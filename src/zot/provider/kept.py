@@ -10,8 +10,8 @@ from msgspec import Raw
 
 from zot.provider.providers import Quirks
 from zot.provider.repair import Repair
-from zot.provider.transcript import EncodeTurn, Turn, turn_of, turn_size
-from zot.provider.types import Json, Message, Model, Request, same_at_start
+from zot.provider.transcript import EncodeTurn, Turn, tools_size, turn_of, turn_size
+from zot.provider.types import Json, Message, Model, Request, ToolSpec, same_at_start
 from zot.text import encode_json
 
 MAX_KEPT = 32 * 1024 * 1024
@@ -28,8 +28,10 @@ class Kept:
         self._messages: Sequence[Message] = ()
         self._turns: list[Turn] = []
         self._sizes: list[int] = []
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._tools_size = 0
         self.size = 0
-        """Roughly the characters of all turns."""
+        """Roughly the characters of all turns and tools."""
         self._same = 0
         """How many turns are the very ones that were encoded."""
         self._encoded: list[Turn] = []
@@ -55,6 +57,10 @@ class Kept:
         start = 0
         if model is self._model or model == self._model:
             start = same_at_start(self._messages, messages)
+        if request.tools is not self._tools:
+            self.size -= self._tools_size
+            self._tools, self._tools_size = request.tools, tools_size(request.tools)
+            self.size += self._tools_size
         self._model, self._messages = model, messages
         self._same = min(self._same, start)
         self.size -= sum(self._sizes[start:])

@@ -41,6 +41,7 @@ class Repair:
     def _forget(self, images: bool) -> None:
         self._images = images
         self._seen: Sequence[Message] = ()
+        self._count = 0
         self._out: list[Message] = []
         """Only grows, but for the place of results that are not all there: nobody is given that."""
         self._ids = _Ids()
@@ -55,12 +56,14 @@ class Repair:
         """
         with self._lock:
             start = same_at_start(self._seen, messages)
-            if images != self._images or start < len(self._seen):
+            if images != self._images or start < self._count:
                 self._forget(images)
                 start = 0
             for message in messages[start:]:
                 self._add(message)
-            self._seen = messages
+            self._seen, self._count = messages, len(messages)
+            if self._asked is None and self._out and self._out[-1].role != "assistant":
+                return Prefix(self._out)
             return self._whole()
 
     def _add(self, message: Message) -> None:

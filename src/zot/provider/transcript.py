@@ -140,13 +140,18 @@ def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
 def output_limit(request: types.Request, size: int) -> int:
     """Tokens the answer may have: what was asked for, within the model's limit and window.
 
-    `size`: of all turns together.
+    `size`: of all turns and tools together.
     """
     model = request.model
     wanted = request.max_output or min(model.max_output, DEFAULT_OUTPUT)
-    size += len(request.system) + sum([len(tool.description) + 400 for tool in request.tools])
+    size += len(request.system)
     room = model.context_window - size // 4  # a token is roughly four characters
     return max(min(wanted, model.max_output, room), min(1_024, model.max_output), 1)
+
+
+def tools_size(tools: Iterable[types.ToolSpec]) -> int:
+    """Roughly the characters of the tools."""
+    return sum(len(tool.description) + 400 for tool in tools)
 
 
 def turn_size(turn: Turn) -> int:

@@ -563,7 +563,7 @@ class Runs:
         try:
             if self.durable is not None:
                 self.durable.ended(run)
-            self.session.sync()
+            self.agent.session.sync()
         except ZotError as error:
             run.fail(error)
         except Exception as error:  # whatever a store does, the run must come to its Done

@@ -87,9 +87,11 @@ class ServedAgent(RuntimeClient):
 
     def use(self, runtime: Runtime, frame: Callable[..., Any]) -> None:
         """What it shows, from the moment before anything of it can be told."""
-        self._frame, self._less_urgent = frame, zot_events.LESS_URGENT
+        self._frame = frame
         if runtime.durable is not None:
             self.durable, self._kept = True, kept.KeptFrames(runtime)
+        else:
+            self._less_urgent = zot_events.LESS_URGENT
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -188,12 +190,13 @@ class ServedAgent(RuntimeClient):
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
         if command.run and self._repeated(incoming, command.run):
             return
-        self.runtime.prompt(
+        runtime = self.built or self.runtime
+        runtime.prompt(
             command.message,
             checked_images(command.images) if command.images else (),
             tag=incoming.id,
-            limits=self._limits(command),
-            accepted=self._accepted(incoming, command.run),
+            limits=self._limits(command, runtime.settings.limits),
+            accepted=partial(self._accept, incoming, command.run),
             run_id=command.run,
         )
 
@@ -238,14 +241,14 @@ class ServedAgent(RuntimeClient):
             raise NotFoundError("events are kept only with --durable")
         return self._kept
 
-    def _limits(self, command: commands.Prompt) -> Limits | None:
+    def _limits(self, command: commands.Prompt, usual: Limits) -> Limits | None:
         """The limits of this prompt, where it brings some of its own."""
         own = {"max_steps": command.max_steps, "max_cost": command.max_cost}
         own |= {"max_tokens": command.max_tokens, "max_seconds": command.max_seconds}
         if own == NO_LIMITS:
             return None
         own = {name: value for name, value in own.items() if value is not None}
-        return replace(self.runtime.settings.limits, **own)
+        return replace(usual, **own)
 
     def _abort(self, target: str | int | float | None) -> None:
         if target is None:
@@ -318,11 +321,13 @@ class ServedAgent(RuntimeClient):
         if self._slow is not None:
             self._slow.close()
 
-    def _accepted(self, incoming: Incoming, run: str = "") -> Callable[[int], None]:
+    def _accepted(self, incoming: Incoming) -> Callable[[int], None]:
+        return partial(self._accept, incoming, "")
+
+    def _accept(self, incoming: Incoming, run: str, ahead: int) -> None:
         """Answers before the first event of the run can be written."""
-        return lambda ahead: self.answer(
-            incoming, zot.Started(True, ahead, run=run), tag=incoming.id, held=not ahead
-        )
+        started = zot.Started(True, ahead, run=run)
+        self.answer(incoming, started, tag=incoming.id, held=not ahead)
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -352,7 +357,7 @@ class ServedAgent(RuntimeClient):
         assert self._frame is not None
         features = self._server.features
         held = run is not None and run.worker == get_ident()
-        if held and type(event) in self._less_urgent and self._can_be_made_later():
+        if held and type(event) in self._less_urgent and "seq" not in features:
             self._put_later(partial(self._frame, event))
             return
         frame = self._frame(event, features)
@@ -379,7 +384,7 @@ class ServedAgent(RuntimeClient):
         limit: int | None = None,
         held: bool = False,
     ) -> None:
-        if held and self._can_be_made_later():
+        if held and self._kept is None and "seq" not in self._server.features:
             self._put_later(partial(zot.success, incoming, data))
             return
         line = zot.encode(zot.success(incoming, data))
@@ -391,12 +396,9 @@ class ServedAgent(RuntimeClient):
         codes = "codes" in self._server.features
         self._put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
 
-    def _can_be_made_later(self) -> bool:
-        """Whether its frames have no number, by which each would have to be made in its order."""
-        return self._kept is None and "seq" not in self._server.features
-
     def _put_later(self, make: Callable[[], Any]) -> None:
-        """Write the frame that `make` gives with what is told next, or when there is time."""
+        """Write the frame that `make` gives with what is told next, or when there is time. Not of
+        frames with a number: those are made in their order."""
 
         def line() -> bytes:
             try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import _socket as socket  # without the module around it, whose enums take a while to make
 import os
 import select
+import sys
 import threading
 import time
 from functools import cache
@@ -22,6 +23,9 @@ from zot.provider.response import ResponseParser
 if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
+
+LONG = 8 if sys.maxsize > 2**32 else 4
+"""Bytes of a number in the system's structures of time."""
 
 
 @cache
@@ -52,6 +56,9 @@ class Connection:
         self._aborted = False
         self._failure: BaseException | None = None
         self.is_open = False
+        self._is_secured = False
+        self._limit = 0.0
+        """Seconds that a read or a write may take."""
         self._readable: select.poll | None = None
 
     # --- opening -----------------------------------------------------------------------------
@@ -154,6 +161,7 @@ class Connection:
         )
         try:
             self._use(secured)
+            self._is_secured = True
             secured.do_handshake()
         except BaseException:
             secured.close()
@@ -167,21 +175,42 @@ class Connection:
     # --- using -------------------------------------------------------------------------------
 
     def send(self, data: bytes, before_wait: Callable[[], object] = lambda: None) -> None:
+        """Raises TimeoutError, as `receive`."""
         sock = self._sock or self._socket()
-        if (sent := sock.send(data)) < len(data):
+        try:
+            sent = sock.send(data) if self._is_secured else sock.send(data, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
             before_wait()
-            sock.sendall(memoryview(data)[sent:])
+            try:
+                sock.sendall(memoryview(data)[sent:])
+            except BlockingIOError as error:
+                raise TimeoutError("timed out") from error
 
     def receive(self, limit: int) -> bytes:
         """The next bytes as soon as there are some; empty when the server closed."""
-        return (self._sock or self._socket()).recv(limit)
+        try:
+            return (self._sock or self._socket()).recv(limit)
+        except BlockingIOError as error:
+            raise TimeoutError("timed out") from error
 
     def limit_wait(self, seconds: float) -> None:
         """How long one read or write may take from now on."""
-        sock = self._sock or self._socket()
         limit = max(seconds, 0.001)  # 0 would mean: do not wait at all
-        if sock.gettimeout() != limit:  # setting it is a system call
+        if limit == self._limit:
+            return
+        sock = self._sock or self._socket()
+        if self._is_secured:
             sock.settimeout(limit)
+        else:
+            # Kept by the system: Python would ask it before each read whether there is something.
+            span = int(limit).to_bytes(LONG, sys.byteorder)
+            span += int(limit % 1 * 1_000_000).to_bytes(LONG, sys.byteorder)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+            sock.settimeout(None)
+        self._limit = limit
 
     def is_readable(self, seconds: float) -> bool:
         """Whether something comes within this time."""

@@ -1,9 +1,11 @@
+import errno
 import fcntl
 import json
 import os
 import resource
 import threading
 import time
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -171,6 +173,59 @@ def test_what_is_put_is_written_in_order(pipe):
     writer.close(PATIENCE)
     writer.put(b"too late\n")
     assert os.read(read, 65536).split() == [b"%d" % number for number in range(1000)]
+
+
+@pytest.fixture(params=["asked at once", "unknown", "refused"])
+def system(request, monkeypatch):
+    """What the system says when it is to write now or not at all."""
+    if request.param == "unknown":
+        monkeypatch.delattr(os, "RWF_NOWAIT", raising=False)
+    elif request.param == "refused":
+        refused = OSError(errno.EOPNOTSUPP, "not supported")
+        monkeypatch.setattr(os, "RWF_NOWAIT", 8, raising=False)
+        monkeypatch.setattr(os, "pwritev", Mock(side_effect=refused), raising=False)
+
+
+def test_a_line_is_written_by_who_has_it_while_the_pipe_takes_it(pipe, system):
+    read, write, _ = pipe
+    writer = LineWriter(write)
+    writer.put(b"1\n")
+    assert os.read(read, 100) == b"1\n"
+    assert writer._thread is None
+    full = b"x" * 4095 + b"\n"
+    for _ in range(16):
+        os.write(write, full)  # a pipe takes 64 KiB
+    writer.put(b"2\n")
+    assert writer._thread is not None
+    taken = b""
+    while not taken.endswith(b"2\n"):
+        taken += os.read(read, 65536)
+    assert taken == full * 16 + b"2\n"
+    writer.close(PATIENCE)
+
+
+def test_what_is_told_later_is_made_when_it_is_written_and_in_its_order(pipe):
+    read, write, _ = pipe
+    writer, made = LineWriter(write), []
+
+    def make(number):
+        made.append(number)
+        return b"%d\n" % number
+
+    writer.put_later(lambda: make(1))
+    writer.put(b"2\n", held=True)
+    writer.put_later(lambda: make(3))
+    assert not made
+    writer.put(b"4\n")
+    assert os.read(read, 100) == b"1\n2\n3\n4\n"
+    for number in range(100):
+        writer.put_later(lambda number=number: make(number))
+    assert 0 < len(made) < 100
+    writer.close(PATIENCE)
+    assert os.read(read, 65536) == b"".join(b"%d\n" % number for number in range(100))
+    lane = LineWriter(write).open_lane()
+    lane.put_later(lambda: b"5\n")
+    assert os.read(read, 100) == b"5\n"
 
 
 def test_held_lines_go_out_in_one_piece_with_what_follows_or_when_flushed(pipe):

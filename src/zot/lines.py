@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import stat
@@ -246,6 +247,8 @@ class LineWriter:
         self._held_size = 0
         self._credit = float(AT_ONCE)
         self._last_put = 0.0
+        self._at_once: int = getattr(os, "RWF_NOWAIT", 0)
+        """Tells the system to write all of it now, or nothing; 0: it does not know the word."""
         self._space: select.poll | None = None
         if is_pipe(fd):
             self._space = select.poll()
@@ -367,11 +370,16 @@ class LineWriter:
             self._credit = 0.0
             return False
         self._credit = (credit if credit < AT_ONCE else AT_ONCE) - 1
-        if not self._space.poll(0):
-            return False
         try:
-            return os.write(self._fd, data) == len(data)
-        except OSError:
+            if self._at_once:
+                return os.pwritev(self._fd, (data,), -1, self._at_once) == len(data)
+            return bool(self._space.poll(0)) and os.write(self._fd, data) == len(data)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if self._at_once and error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE):
+                self._at_once = 0  # an older system: it is asked first
+                return self._write_now(data)
             return False  # the thread will meet it too, and tell
 
     def _ring(self) -> bool:

@@ -326,7 +326,7 @@ class Session:
             self._entries[entry.id] = entry
             self._leaf = entry.id
             self._context.add(entry)
-            if isinstance(body, Title):
+            if type(body) is Title:
                 self._title = body.title
             return entry
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import is_
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, final, overload
 
 from zot.cancel import Cancel
 from zot.text import Frozen
@@ -242,10 +242,12 @@ class Request(Frozen):
 # --- the stream ------------------------------------------------------------------------------
 
 
+@final
 class Started(Frozen):
     """The server accepted the request; content will follow."""
 
 
+@final
 class TextDelta(Frozen):
     text: str
 
@@ -269,6 +271,7 @@ class ToolCallEnd(Frozen):
     id: str
 
 
+@final
 class UsageSeen(Frozen):
     """What is known so far, so that an aborted call is still counted."""
 
@@ -294,6 +297,7 @@ class FellBack(Frozen):
     reason: str
 
 
+@final
 class Finished(Frozen):
     """The last event of a call that ended well. Blocks are in the model's order."""
 

@@ -147,13 +147,15 @@ class RedactingProvider:
                         if told is not None and (rest := pieces.rest()):
                             yield _with_text(told, rest)
                         kind = type(event)
-                        told = event if isinstance(event, _DELTAS) else None
+                        told = event if kind in _DELTAS else None  # type: ignore[assignment]
                         pieces.use(self._redactor.secrets_lately())
                     if told is None:
-                        yield _redacted(event, pieces.secrets)
+                        if kind is types.Finished:
+                            event = _redacted(event, pieces.secrets)  # type: ignore[arg-type]
+                        yield event
                         continue
                     told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
-                    text = told.delta if isinstance(told, types.ToolCallArgs) else told.text
+                    text = told.delta if kind is types.ToolCallArgs else told.text  # type: ignore[union-attr]
                     shown = pieces.feed(text)
                     if shown is text:
                         yield event
@@ -166,9 +168,7 @@ class RedactingProvider:
             raise
 
 
-def _redacted(event: types.StreamEvent, secrets: Sequence[str]) -> types.StreamEvent:
-    if not isinstance(event, types.Finished):
-        return event
+def _redacted(event: types.Finished, secrets: Sequence[str]) -> types.Finished:
     content = tuple([_redacted_block(block, secrets) for block in event.content])
     return event if content == event.content else replace(event, content=content)
 

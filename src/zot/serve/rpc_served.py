@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_commands import SlowCommands
     from zot.wire import commands, kept, zot_events, zot_replies
-    from zot.wire.commands import AnyCommand
+    from zot.wire.commands import AnyCommand, OtherCommand
     from zot.wire.frames import EventFrame, EventsRead, State
     from zot.wire.kept import KeptFrames
     from zot.wire.zot_replies import KeptMessages
@@ -49,7 +49,7 @@ else:
 
 
 MAX_ANSWER = 16 * 1024 * 1024
-NO_LIMITS = dict.fromkeys(("max_steps", "max_cost", "max_tokens", "max_seconds"))
+LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds")
 
 
 class ServedAgent(RuntimeClient):
@@ -97,14 +97,19 @@ class ServedAgent(RuntimeClient):
     # --- commands ----------------------------------------------------------------------------
 
     def handle(self, incoming: Incoming, command: AnyCommand) -> None:
-        match command:  # the first ones first: the others need not be loaded yet
-            case Ping():
-                self.answer(incoming, zot.Pong())
-                self._server.unnamed.warm_up()
-            case Hello():
-                self._server.unnamed.hello(incoming, command)
-            case commands.Prompt():
-                self._prompt(incoming, command)
+        # The first ones first: the others need not be loaded yet.
+        if type(command) is Ping:
+            self.answer(incoming, zot.Pong())
+            self._server.unnamed.warm_up()
+        elif type(command) is Hello:
+            self._server.unnamed.hello(incoming, command)
+        elif type(command) is commands.Prompt:
+            self._prompt(incoming, command)
+        else:
+            self._handle(incoming, command)
+
+    def _handle(self, incoming: Incoming, command: OtherCommand) -> None:
+        match command:
             case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
                 self._server.named.take(incoming, command)
             case commands.RetryPrompt():
@@ -190,12 +195,19 @@ class ServedAgent(RuntimeClient):
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
         if command.run and self._repeated(incoming, command.run):
             return
-        runtime = self.built or self.runtime
+        runtime, limits = self.built or self.runtime, None
+        if (
+            command.max_steps is not None
+            or command.max_cost is not None
+            or command.max_tokens is not None
+            or command.max_seconds is not None
+        ):
+            limits = self._limits(command, runtime.settings.limits)
         runtime.prompt(
             command.message,
             checked_images(command.images) if command.images else (),
             tag=incoming.id,
-            limits=self._limits(command, runtime.settings.limits),
+            limits=limits,
             accepted=partial(self._accept, incoming, command.run),
             run_id=command.run,
         )
@@ -241,13 +253,9 @@ class ServedAgent(RuntimeClient):
             raise NotFoundError("events are kept only with --durable")
         return self._kept
 
-    def _limits(self, command: commands.Prompt, usual: Limits) -> Limits | None:
-        """The limits of this prompt, where it brings some of its own."""
-        own = {"max_steps": command.max_steps, "max_cost": command.max_cost}
-        own |= {"max_tokens": command.max_tokens, "max_seconds": command.max_seconds}
-        if own == NO_LIMITS:
-            return None
-        own = {name: value for name, value in own.items() if value is not None}
+    def _limits(self, command: commands.Prompt, usual: Limits) -> Limits:
+        """The limits of a prompt that brings some of its own."""
+        own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
         return replace(usual, **own)
 
     def _abort(self, target: str | int | float | None) -> None:

@@ -2,7 +2,7 @@
 dialect decodes straight into these types; other dialects build them by hand.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, final, get_args
 
 from msgspec import Meta, field
 
@@ -31,6 +31,7 @@ class LimitsData(Frozen):
     max_seconds: Amount | None = None
 
 
+@final
 class Prompt(Command, LimitsData, tag="prompt"):
     message: str = ""
     images: tuple[ImageData, ...] | None = None
@@ -317,10 +318,8 @@ class RemoveApproval(Command, tag="remove_approval"):
     pattern: str
 
 
-AnyCommand = (
-    Hello
-    | Prompt
-    | RetryPrompt
+OtherCommand = (
+    RetryPrompt
     | ResumeRun
     | Events
     | Steer
@@ -355,11 +354,11 @@ AnyCommand = (
     | OpenAgent
     | CloseAgent
     | ListAgents
-    | Ping
     | Approve
     | GetApprovals
     | RemoveApproval
 )
+AnyCommand = Hello | Ping | Prompt | OtherCommand
 
 BY_NAME: dict[str, type[AnyCommand]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)

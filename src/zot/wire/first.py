@@ -2,6 +2,8 @@
 `zot rpc` does not wait for the others to be loaded.
 """
 
+from typing import final
+
 from zot.text import Frozen
 
 FEATURES = (
@@ -25,9 +27,11 @@ class Command(Frozen, tag_field="type"):
     """Base of all commands; unknown fields are ignored, so old servers survive new clients."""
 
 
+@final
 class Hello(Command, tag="hello"):
     token: str = ""
     features: tuple[str, ...] | None = None
 
 
+@final
 class Ping(Command, tag="ping"): ...

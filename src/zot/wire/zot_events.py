@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
-from typing import assert_never
+from typing import Any, TypeVar, assert_never
 
 from msgspec import UNSET
 
@@ -37,54 +37,41 @@ PersonEvent = (
     | events.ServerChanged
 )
 """For the person in front of it."""
-
+OtherEvent = (
+    events.ReasoningDelta
+    | events.TurnEnd
+    | events.ToolAllowed
+    | events.ToolStarted
+    | events.CompactFailed
+    | RunEvent
+    | PersonEvent
+)
+"""What is not told in one way to everybody."""
 LESS_URGENT: tuple[type[Event], ...] = (events.UserMessage, events.TurnStart)
 """Less than the request to the model that follows them."""
 
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """The frame for an event, or None where this wire, or this client, has no word for it."""
-    if type(event) is events.TextDelta:  # by far the most common one, and quicker than a match
-        return frames.TextDelta(event.text)
-    shown = _frame(event, features)
+    kind = type(event)
+    if kind is events.TextDelta:  # by far the most common one
+        return frames.TextDelta(event.text)  # type: ignore[union-attr]
+    make = _FRAMES.get(kind)  # a match would ask for one kind after the other
+    if make is not None:
+        return make(event)
+    shown = _other(event, features)  # type: ignore[arg-type]  # a test looks at all kinds
     feature = None if shown is None else frames.FEATURES.get(type(shown))
     return shown if feature is None or feature in features else None
 
 
-def _frame(event: Event, features: Collection[str]) -> EventFrame | None:
+def _other(event: OtherEvent, features: Collection[str]) -> EventFrame | None:
     match event:
-        case events.TextDelta(delta):
-            return frames.TextDelta(delta)
-        case events.ToolCallArgs(id, delta):
-            return frames.ToolUseArgs(id, delta)
-        case events.ToolCallStart(id, name):
-            return frames.ToolUseStart(id, name)
-        case events.ToolCallEnd(id):
-            return frames.ToolUseEnd(id)
         case events.ReasoningDelta(delta):
             return frames.ThinkingDelta(delta)
-        case events.UserMessage(message):
-            return frames.UserMessage(content(message.content), timestamp(message.time))
-        case events.TurnStart(step):
-            return frames.TurnStart(step)
-        case events.AssistantStart():
-            return frames.AssistantStart()
-        case events.UsageReport(usage, cumulative):
-            return frames.Usage(*_counts(usage), usage_shape(cumulative), usage.cost_known)
-        case events.AssistantMessage(message):
-            return frames.AssistantMessage(content(message.content), timestamp(message.time))
-        case events.ToolCalled(call):
-            return frames.ToolCall(call.id, call.name, call.args)
         case events.TurnEnd():
             return _turn_end(event, features)
         case events.ToolAllowed(call):
             return frames.ToolStart(call.id, call.name, call.args)
-        case events.ToolProgress(id, text):
-            return frames.ToolProgress(id, text)
-        case events.ToolReturned(call, result):
-            return frames.ToolResult(call.id, result.is_error, simple_content(result.content))
-        case events.Done(run=run):
-            return frames.Done(run)
         case events.ToolStarted() | events.CompactFailed():
             return None  # told by other frames, or of interest to other dialects only
         case _:
@@ -208,3 +195,49 @@ def timestamp(seconds: float) -> str:
 @lru_cache(maxsize=1)
 def _date_and_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+# --- those that every client is told, in one way -------------------------------------------------
+
+Told = TypeVar("Told")
+
+
+def _told(
+    kind: type[Told], make: Callable[[Told], EventFrame]
+) -> tuple[type, Callable[[Any], EventFrame]]:
+    return kind, make
+
+
+_FRAMES = dict(
+    [
+        _told(events.ToolCallArgs, lambda event: frames.ToolUseArgs(event.id, event.delta)),
+        _told(events.ToolCallStart, lambda event: frames.ToolUseStart(event.id, event.name)),
+        _told(events.ToolCallEnd, lambda event: frames.ToolUseEnd(event.id)),
+        _told(events.UserMessage, lambda event: frames.UserMessage(*_shown(event.message))),
+        _told(events.TurnStart, lambda event: frames.TurnStart(event.step)),
+        _told(events.AssistantStart, lambda event: frames.AssistantStart()),
+        _told(events.UsageReport, lambda event: _usage(event.usage, event.cumulative)),
+        _told(
+            events.AssistantMessage, lambda event: frames.AssistantMessage(*_shown(event.message))
+        ),
+        _told(
+            events.ToolCalled,
+            lambda event: frames.ToolCall(event.call.id, event.call.name, event.call.args),
+        ),
+        _told(events.ToolProgress, lambda event: frames.ToolProgress(event.id, event.text)),
+        _told(events.ToolReturned, lambda event: _tool_result(event.call, event.result)),
+        _told(events.Done, lambda event: frames.Done(event.run)),
+    ]
+)
+
+
+def _shown(message: Message) -> tuple[tuple[ContentBlock, ...], str]:
+    return content(message.content), timestamp(message.time)
+
+
+def _usage(usage: Usage, cumulative: Usage) -> frames.Usage:
+    return frames.Usage(*_counts(usage), usage_shape(cumulative), usage.cost_known)
+
+
+def _tool_result(call: ToolCall, result: ToolResult) -> frames.ToolResult:
+    return frames.ToolResult(call.id, result.is_error, simple_content(result.content))

@@ -131,7 +131,7 @@ def _build(
         models=models,
         cwd=setup.cwd,
         client=client,
-        listeners=(extensions.listen, *plan.wrapping.listeners),
+        listeners=plan.wrapping.listeners,
         sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
         sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
         shell=builtin,

@@ -212,6 +212,7 @@ def test_a_turn_is_encoded_once(api, monkeypatch):
         said += [user(f"q{number}"), assistant(model, ToolCall(f"c{number}", "bash", {}))]
         said += [tool(ToolResult(f"c{number}", (Text("out"),)))]
         wire.body(ask(model, *said), Quirks(), kept)
+        kept.keep_last()
     assert len(seen) < len(said)
     wire.body(ask(model, user("all"), *said[1:]), Quirks(), kept)
     wire.body(ask(replace(model, id="other"), *said), Quirks(), kept)
@@ -247,9 +248,12 @@ def test_a_list_that_grows_is_sent_as_its_messages_are(api, said, steps, images)
         assert tuple(whole) == tuple(Repair().of(tuple(growing), images))
         request = replace(ask(model), messages=whole, repaired=True)
         fresh = replace(ask(model), messages=tuple(growing))
-        assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
-            wire.body(fresh, Quirks(), Kept())
-        )
+        for _ in range(2):  # the second time as after a failure
+            assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
+                wire.body(fresh, Quirks(), Kept())
+            )
+            if step % 2:
+                kept.keep_last()
     for whole, then in given_out:
         assert whole == then
 

@@ -418,7 +418,6 @@ class Agent:
                 stream.close()
             if answer.finished is None:
                 raise errors.BadResponse(f"{answer.provider}: the stream ended without an end")
-            cancel.before_wait()  # what was said is shown before it is thought about
         except (errors.ProviderError, errors.Cancelled) as error:
             self._keep_partial(answer, error, io)
             raise

@@ -403,6 +403,9 @@ class Context:
         return self.with_ids()[self._places.get(body.first_kept, 0) :]
 
     def add(self, entry: Entry) -> None:
+        if type(entry.body) is UsageNote:  # one with every answer, and nothing to see of it
+            self._places[entry.id] = len(self.said) + bool(self.notes)
+            return
         match entry.body:
             case Message(role="tool") as message:
                 self.notes = []

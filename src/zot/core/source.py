@@ -36,6 +36,11 @@ class SourceHost(Protocol):
     def show(self, event: Event) -> None:
         """Tell the client something; left out while it does not read."""
 
+    def add_listener(
+        self, listener: Callable[[Event, object], None], *, first: bool = False
+    ) -> None:
+        """Have it hear what happens from now on, before or after the others."""
+
     def can_answer(self, what: Question) -> bool:
         """Whether somebody is there who sees a question of this kind."""
 

@@ -127,6 +127,7 @@ class Extensions(hook.Hook):
             self._options.hide()
             self._served = self._join(host)
             self._announce_session(self._served, host)
+            host.add_listener(self.listen, first=True)
             self.next_look = 0.0  # what they bring may change before every run
 
     def prepare(self, cancel: Cancel) -> None:

@@ -57,6 +57,7 @@ class ModelClient:
                 error.args = (f"{error}{self._advice()}",)
                 raise
             yield Started()
+            self._keep_last()
             reader = self._wire.reader(self.name)
             try:
                 for events in pump(self.name, answer, reader):
@@ -79,6 +80,14 @@ class ModelClient:
         body = encode_json(self._wire.body(request, quirks, kept))
         self._kept = kept
         return body
+
+    def _keep_last(self) -> None:
+        """For the next request, while the server thinks."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.keep_last()
+            self._kept = kept
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""

@@ -24,6 +24,7 @@ class Kept:
     def __init__(self) -> None:
         self._model: Model | None = None
         self._quirks: Quirks | None = None
+        self._encode_turn: EncodeTurn | None = None
         self._repair = Repair()
         self._messages: Sequence[Message] = ()
         self._turns: list[Turn] = []
@@ -91,9 +92,16 @@ class Kept:
         pieces += [memoryview(data) for data in rest]
         return [[Raw(piece)] if piece else [] for piece in pieces]
 
+    def keep_last(self) -> None:
+        """Keep the last turn too, where all others are kept: in the next request more follow."""
+        if self._encode_turn is not None and len(self._turns) - self._same == 1:
+            assert self._quirks is not None
+            self._keep(self._turns[-1:], self._quirks, self._encode_turn)
+
     def _encode(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[bytes]:
         """Keep the JSON of all turns but the last; of those that are too much, it is returned."""
         turns = self._turns
+        self._encode_turn = encode_turn
         if quirks is not self._quirks and quirks != self._quirks:
             self._quirks = quirks
             self._forget_from(0)
@@ -104,8 +112,11 @@ class Kept:
             count += 1
         if count < len(self._encoded):
             self._forget_from(count)
+        return self._keep(turns[count:-1], quirks, encode_turn)
+
+    def _keep(self, turns: list[Turn], quirks: Quirks, encode_turn: EncodeTurn) -> list[bytes]:
         too_much: list[bytes] = []
-        for turn in turns[count:-1]:
+        for turn in turns:
             data = b",".join(map(encode_json, encode_turn(turn, quirks)))
             if too_much or len(self._json) + len(data) > MAX_KEPT:
                 too_much.append(data)

@@ -157,13 +157,13 @@ def tools_size(tools: Iterable[types.ToolSpec]) -> int:
 def turn_size(turn: Turn) -> int:
     """Roughly the characters of a turn; an image counts as its tokens do."""
     blocks: Iterable[object]
-    if isinstance(turn, ToolTurn):
+    if turn.kind == "tool":
         blocks = [block for result in turn.results for block in result.content]
     else:
         blocks = turn.blocks
     size = 0
     for block in blocks:
-        if isinstance(block, types.Text | types.Reasoning):
+        if type(block) is types.Text or isinstance(block, types.Reasoning):
             size += len(block.text)
         else:
             size += IMAGE_TOKENS * 4 if isinstance(block, types.Image) else 200

@@ -397,9 +397,10 @@ class Runs:
 
     # --- listeners ---------------------------------------------------------------------------
 
-    def add_listener(self, listener: Listener) -> None:
-        """Have it hear what happens from now on."""
-        self._listeners = (*self._listeners, listener)
+    def add_listener(self, listener: Listener, *, first: bool = False) -> None:
+        """Have it hear what happens from now on, before or after the others."""
+        before = self._listeners
+        self._listeners = (listener, *before) if first else (*before, listener)
 
     def tell(self, event: Event, run: Run | None = None) -> None:
         """Hand an event to every listener, one event at a time."""

@@ -242,7 +242,7 @@ class ShownQuestion(Struct, frozen=True):
     body: Callable[[int], list[Line]] | str = ""
     """A diff, a command: a text, or what draws it in a width."""
     replies: Sequence[AnswerKey] = ()
-    """None: only a text is asked for."""
+    """Empty: only a text is asked for."""
     text: str = ""
     """What stands in the field to begin with."""
 

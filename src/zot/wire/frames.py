@@ -23,24 +23,28 @@ from zot.wire.commands import LimitsData
 # --- content blocks and messages ---------------------------------------------------------------
 
 
-class TextBlock(Frozen, tag_field="type", tag="text"):
+class BlockShape(Frozen, tag_field="type"):
+    """Base of what a message is made of."""
+
+
+class TextBlock(BlockShape, tag="text"):
     text: str
 
 
-class ImageBlock(Frozen, tag_field="type", tag="image"):
+class ImageBlock(BlockShape, tag="image"):
     mime_type: str
     bytes: int
     """How large the image is; the data is not repeated, to keep transcripts small."""
 
 
-class ToolCallBlock(Frozen, tag_field="type", tag="tool_call"):
+class ToolCallBlock(BlockShape, tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] | None
     """null when the model's arguments were not a JSON object."""
 
 
-class ToolResultBlock(Frozen, tag_field="type", tag="tool_result"):
+class ToolResultBlock(BlockShape, tag="tool_result"):
     call_id: str
     is_error: bool
     content: tuple[TextBlock | ImageBlock, ...]

@@ -337,14 +337,19 @@ class OpenToolCall(Frozen):
     replay: str
 
 
-class Payload(ExtensionFrame, kw_only=True):
-    """What an event tells; which fields are there depends on the event."""
+class EventHead(ExtensionFrame, kw_only=True):
+    """What every event tells."""
 
     event: str
     session_id: str
     cwd: str
     sequence: int
     """Grows with every event of the host; gaps are events that were not subscribed to."""
+
+
+class Payload(EventHead, kw_only=True):
+    """Which of these are there depends on the event."""
+
     reason: str | UnsetType = UNSET
     """session_end: shutdown, session_switch or reload."""
     text: str | UnsetType = UNSET

@@ -152,7 +152,9 @@ class McpJob(RuntimeClient):
         self._runtime = runtime
         command = runtime.run_typed(arguments.prompt, self._cancel)
         prompt, call = arguments.prompt, None
-        if command is not None:
+        if command is None:
+            runtime.check_typed(prompt)
+        else:
             if command.action == "error":
                 raise CommandError(command.text, code="extension")
             if command.action not in ("prompt", "insert"):

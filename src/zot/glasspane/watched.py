@@ -7,7 +7,8 @@ from pathlib import Path
 
 from zot.observe import Observer, Status, facts
 from zot.observe.observer import facts_of
-from zot.swarm.agent import AgentSummary, Stage, view_of
+from zot.observe.status import AgentView
+from zot.swarm.agent import AgentSummary, Stage
 from zot.swarm.follow import LogFollower
 from zot.swarm.task import LogRow
 
@@ -47,7 +48,7 @@ class WatchedStream(LogFollower):
         self._row_at = time.time()
         status = self._observer.status()
         return AgentSummary(
-            **view_of(status),
+            **facts.shared_fields(status, AgentView),
             id=self.id,
             task=self._first_said or self.log.name,
             stage=self._stage,

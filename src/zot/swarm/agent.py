@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from zot.ledger import Amount
-from zot.observe import Observer, Status
+from zot.observe import Observer
+from zot.observe.facts import shared_fields
 from zot.observe.status import AgentView
 from zot.swarm.task import (
     AgentCancelled,
@@ -72,11 +73,6 @@ class AgentSummary(AgentView, frozen=True):
     """The run that ended last."""
     collected: bool = False
     """The conversation that started it has heard how that run ended."""
-
-
-def view_of(status: Status) -> dict[str, Any]:
-    """What the summary of an agent repeats of its status."""
-    return {name: getattr(status, name) for name in AgentView.__struct_fields__}
 
 
 class SwarmAgent:
@@ -273,7 +269,7 @@ class SwarmAgent:
             about = status.tool_about or asked.strip().partition("\n")[0][:200]
         elif stage in ("failed", "lost"):
             doing = self.lost or self._error
-        view = view_of(status) | {
+        view = shared_fields(status, AgentView) | {
             "outcome": self._outcome,
             "stalled": stage == "working" and status.stalled,
             "questions": status.questions if self.alive else (),

@@ -28,7 +28,7 @@ from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image as Image
 from zot.text import Frozen
 from zot.wire import frames
-from zot.wire.commands import AddedMessage
+from zot.wire.commands import AddedMessage, RunCommand
 from zot.wire.first import Command, Hello
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
@@ -73,6 +73,8 @@ class EventIterator(Iterator[Event]):
         """The server knew a durable run of this name: it goes on."""
         self.end: RunEnd | None = None
         """How a durable run ended that had ended before: then no event comes."""
+        self.ran: frames.CommandRan | None = None
+        """What a command did that was submitted; where it gave no prompt, no event comes."""
         self._client = client
         self._timeout = timeout
         self._condition = client._condition
@@ -283,8 +285,13 @@ class Client(ClientCommands):
         # When the wait for the answer is given up it stays known: a late answer still has to
         # put it in line, or its events would go to another run.
         self._send(word(command), said(command) | for_agent(agent), id)
-        started = self._answer(id).data_as(Started)
-        run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
+        answer = self._answer(id)
+        if isinstance(command, RunCommand):
+            run.ran = answer.data_as(frames.CommandRan)
+            run.queued = run.ran.queued
+        else:
+            started = answer.data_as(Started)
+            run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
         return run
 
     def _add(self, command: AddedMessage, agent: str = "") -> None:
@@ -396,10 +403,10 @@ class Client(ClientCommands):
         id = response.id if isinstance(response.id, str) else ""
         run = self._starting.pop(id, None)
         if run is not None and response.success:
-            if isinstance(response.data, dict) and response.data.get("already_done"):
-                run.ended = True
-            else:
+            if isinstance(response.data, dict) and response.data.get("started"):
                 self._runs.setdefault(run.agent, deque()).append(run)
+            else:
+                run.ended = True
         if id in self._answers:  # otherwise its sender has stopped waiting
             self._answers[id] = response
             self._condition.notify_all()

@@ -198,8 +198,16 @@ class ClientCommands:
         return self.request("get_commands").data_as(frames.Commands).commands
 
     def run_command(self, name: str, args: str = "") -> frames.CommandRan:
-        """Run a command. A result with the action `prompt` is for you to pass on to `prompt`."""
+        """Run a command. A result with the action `prompt` is for you to pass on to `prompt`; a
+        tool that the command wants to run before the model runs with `submit_command` only."""
         return self._tell(wire.RunCommand(name, args, submit=False)).data_as(frames.CommandRan)
+
+    def submit_command(
+        self, name: str, args: str = "", *, timeout: float | None = None
+    ) -> EventIterator:
+        """Run a command as if a person had typed it: the iterator gives the events of the prompt
+        that it makes, tools that it wants to run first included; `ran` is what it did."""
+        return self._run(wire.RunCommand(name, args), timeout)
 
     def reload_extensions(self) -> tuple[frames.ExtensionShape, ...]:
         """Stop all extensions and start those that are there now."""

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.extension import write_extension
 
 from zot import events
 from zot.client import Client, ClientTimeout, ServerGone
@@ -94,6 +95,39 @@ def test_a_refused_prompt_raises(client):
 def test_images_are_sent(client):
     first = next(client.prompt("say:seen", images=[PNG]))
     assert first.content[1].bytes == len(PNG.data)
+
+
+COMMANDS = """
+hello()
+for name in ("look", "show"):
+    emit("register_command", name=name, description=name)
+emit("ready")
+for frame in frames():
+    if frame["type"] == "command_invoked" and frame["name"] == "look":
+        emit("command_response", id=frame["id"], action="tool_prompt", prompt="say:seen",
+             tool_name="bash", tool_args={"command": "echo from-the-tool"})
+    elif frame["type"] == "command_invoked":
+        emit("command_response", id=frame["id"], action="display", display="shown")
+"""
+
+
+def test_a_command_is_submitted_with_the_tool_that_it_wants_or_its_prompt_is_handed_back(
+    command, tmp_path
+):
+    folder = write_extension(tmp_path, "commands", COMMANDS)
+    with Client([*command, "--ext", str(folder)]) as client:
+        handed = client.run_command("look")
+        assert (handed.action, handed.prompt, handed.started) == ("prompt", "say:seen", False)
+        looked = client.submit_command("look")
+        seen = list(looked)
+        assert looked.ran is not None and looked.ran.started
+        assert [event.name for event in seen if isinstance(event, events.ToolCall)] == ["bash"]
+        assert (text_of(seen), seen[-1]) == ("done", events.Done())  # to the result of the tool
+        shown = client.submit_command("show")
+        assert (list(shown), shown.ran.display) == ([], "shown")
+        with pytest.raises(CommandError, match="nothing"):
+            client.submit_command("nothing")
+        assert text_of(client.prompt("say:on")) == "on"
 
 
 def test_compact_brings_the_summary_among_its_events(client):

@@ -168,7 +168,9 @@ emit("ready")
 for frame in frames(): pass
 """
     folder = write_extension(tmp_path, "x", body)
-    host = HostOfOne(HostSettings(tmp_path, tmp_path / "home", os.environ, (folder,), search=False))
+    host = HostOfOne(
+        HostSettings(tmp_path, tmp_path / "home", (folder,), search=False, environ=os.environ)
+    )
     try:
         host.start()
         host.wait_ready()

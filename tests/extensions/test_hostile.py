@@ -796,7 +796,8 @@ import os, sys, time
 from pathlib import Path
 from zot.extensions.host import ExtensionHost, HostSettings
 root = Path({str(tmp_path)!r})
-host = ExtensionHost(HostSettings(root, root / "home", os.environ, (root / "x",), search=False))
+places = (root, root / "home", (root / "x",))
+host = ExtensionHost(HostSettings(*places, search=False, environ=os.environ))
 host.start()
 host.wait_ready()
 print("ready", flush=True)

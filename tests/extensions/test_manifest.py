@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zot.errors import ExtensionError
-from zot.extensions.manifest import Manifest, discover, read
+from zot.extensions.manifest import ExtensionPlaces, Manifest, discover, read
 
 
 def put(folder, text=None, **fields):
@@ -79,21 +79,24 @@ def test_explicit_ones_come_first_then_the_projects_then_the_users(tmp_path):
     put(home / "extensions/other", name="b", exec="./same-name")
     (home / "extensions/stray").mkdir()
     (home / "extensions/file").touch()
-    found = discover(cwd, home, [given])
+    found = discover(ExtensionPlaces(cwd, home, (given,)))
     assert [(each.name, each.scope) for each in found.extensions] == [
         ("a", "explicit"),
         ("b", "project"),
         ("c", "global"),
     ]
     assert found.problems == ()
-    assert [each.name for each in discover(cwd, home, [given], search=False).extensions] == ["a"]
+    assert [
+        each.name
+        for each in discover(ExtensionPlaces(cwd, home, (given,), search=False)).extensions
+    ] == ["a"]
 
 
 def test_an_untrusted_project_cannot_take_a_guards_name(tmp_path):
     cwd, home = tmp_path / "work", tmp_path / "home"
     put(cwd / ".zot/extensions/guard", name="guard", exec="./evil")
     put(home / "extensions/guard", name="guard", exec="./mine")
-    found = discover(cwd, home, trusted=False)
+    found = discover(ExtensionPlaces(cwd, home, trusted=False))
     assert [(each.name, each.scope) for each in found.extensions] == [("guard", "global")]
     (problem,) = found.problems
     assert "not trusted" in problem.message
@@ -104,7 +107,7 @@ def test_two_with_one_name_in_one_place_are_a_problem(tmp_path):
     home = tmp_path / "home"
     put(home / "extensions/a", name="same", exec="./x")
     put(home / "extensions/b", name="same", exec="./x")
-    found = discover(tmp_path, home)
+    found = discover(ExtensionPlaces(tmp_path, home))
     assert len(found.extensions) == 1
     assert "the name 'same' is taken by" in found.problems[0].message
 
@@ -127,6 +130,6 @@ def test_a_projects_manifest_is_a_file_of_the_project(tmp_path):
     (cwd / ".zot/extensions/x/extension.json").symlink_to(elsewhere / "extension.json")
     (home / "extensions").mkdir(parents=True)
     (home / "extensions/y").symlink_to(elsewhere)
-    found = discover(cwd, home)
+    found = discover(ExtensionPlaces(cwd, home))
     assert [(each.name, each.scope) for each in found.extensions] == [("x", "global")]
     assert "it is a link to a file elsewhere" in found.problems[0].message

@@ -200,6 +200,22 @@ def test_wrong_arguments_are_told_to_the_model(mcp: Start) -> None:
             assert client.call("zot_reply", **arguments)["isError"] is True
 
 
+def test_a_misspelt_command_is_an_error_that_names_the_nearest_and_a_path_is_a_prompt(
+    mcp: Start,
+) -> None:
+    with mcp(HELLO, args=("--trust",)) as client:
+        prompts = client.cwd / ".zot" / "prompts"
+        prompts.mkdir(parents=True)
+        (prompts / "show.md").write_text("Show $ARGUMENTS")
+        missed = client.call("zot", prompt="/shwo me")
+        assert missed["isError"] is True
+        said = "there is no command /shwo here (did you mean /show?)"
+        assert missed["content"][0]["text"].startswith(said)
+        assert missed["structuredContent"]["error"] == "not_found"
+        assert client.call("zot", prompt="/show me")["content"][0]["text"] == "Hello"
+        assert client.call("zot", prompt="/tmp what is in it?")["content"][0]["text"] == "Hello"
+
+
 def test_an_unknown_session_is_told_to_the_model(mcp: Start) -> None:
     with mcp() as client:
         result = client.call("zot_reply", prompt="x", session_id="01a1e2fe-0000")

@@ -353,10 +353,6 @@ class Waiting:
 
 
 class Wire(Door):
-    LACKS: ClassVar = {
-        "call": "the client hands the prompt back; `submit` of the wire runs both: tests/serve",
-    }
-
     def __init__(self, place: Place, wishes: Wishes) -> None:
         super().__init__(place, wishes)
         flags = model_flags(wishes)
@@ -380,8 +376,11 @@ class Wire(Door):
         return self.runtime.state().session.path
 
     def type(self, name: str, args: str) -> str:
-        result = self.runtime.run_command(name, args)
-        return self.ask(result.prompt) if result.action == "prompt" else result.display
+        self._texts, self._stop = [], ""
+        self._ended.clear()
+        stream = self.runtime.submit_command(name, args)
+        self._read(stream)
+        return self.end() if stream.ran.started else stream.ran.display
 
 
 class Pi(Door):

@@ -2,7 +2,9 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
+import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,8 +36,8 @@ def test_a_task_is_done_in_a_tree_of_its_own_and_merged(place):
     place.swarm.remove(id)
     assert place.swarm.agents() == []
     assert place.git("branch", "--list", "zot/*") == ""
-    socket = place.home / "swarm" / "socket"
-    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    listens = place.home / "swarm" / "socket"
+    assert stat.S_IMODE(listens.stat().st_mode) == 0o600
 
 
 def test_the_keys_are_not_to_be_found_in_the_supervisor(place):
@@ -294,6 +296,30 @@ def test_work_of_a_run_that_was_over_when_the_supervisor_died_is_kept(place):
     summary = place.wait(id)
     assert (summary.stage, summary.diff.added) == ("done", 1)
     assert [row["type"] for row in place.rows(id)][-2:] == ["swarm_size", "swarm_exited"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere unread looks like read")
+def test_a_command_that_a_supervisor_left_unread_when_it_ended_is_taken_by_the_next(place):
+    path = socket_path(place.home / "swarm")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as ending, ThreadPoolExecutor(1) as pool:
+        ending.bind(str(path))
+        ending.listen()
+
+        def end():
+            while True:
+                connection, _ = ending.accept()
+                with connection:
+                    if connection.recv(1, socket.MSG_PEEK):  # no look whether somebody listens
+                        path.unlink()
+                        ending.close()
+                        return
+
+        ended = pool.submit(end)
+        id = place.submit("Say", says("Done."))
+        ended.result()
+    assert place.wait(id).stage == "done"
+    assert len(place.swarm.agents()) == 1
 
 
 def test_an_agent_that_dies_again_and_again_is_lost_and_can_be_retried(place):

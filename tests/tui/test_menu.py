@@ -2,7 +2,7 @@ import pytest
 
 from zot.tui.cells import line_cells, plain
 from zot.tui.keys import KeyPress
-from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox, matching
+from zot.tui.menu import AnswerKey, Menu, MenuItem, QuestionBox, ShownQuestion, matching
 
 ITEMS = [MenuItem("apple", "a fruit"), MenuItem("banana"), MenuItem("carrot", value=3)]
 
@@ -81,12 +81,9 @@ def question(replies=None, **more):
     answers = []
     keys = [AnswerKey("y", "yes", True), AnswerKey("r", "no, because", False, wants_text=True)]
     made = QuestionBox(
-        "Sure?",
-        "line\n" * 30,
-        keys if replies is None else replies,
+        ShownQuestion("Sure?", "line\n" * 30, keys if replies is None else replies, **more),
         lambda value, text: answers.append((value, text)),
         leave=lambda: answers.append("left"),
-        **more,
     )
     return made, answers
 

@@ -26,10 +26,9 @@ from zot.cli.output import (
     say_table,
 )
 from zot.errors import ExtensionError
-from zot.extensions import install, skeleton
+from zot.extensions import install, manifest, skeleton
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
-from zot.extensions.manifest import FILE, Installed, discover, global_dir, log_path, read
 from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings.known import Known
@@ -75,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     cwd = Path.cwd()
-    discovery = discover(cwd, _home())
+    discovery = manifest.discover(manifest.ExtensionPlaces(cwd, _home()))
     trusted = is_trusted(str(cwd), home_dir(os.environ))
     if options.json:
         described = [_described(installed, trusted) for installed in discovery.extensions]
@@ -93,22 +92,22 @@ def _list(options: argparse.Namespace) -> int:
     return 1 if discovery.problems else 0
 
 
-def _state(installed: Installed, trusted: bool) -> str:
+def _state(installed: manifest.Installed, trusted: bool) -> str:
     if not installed.manifest.enabled:
         return "disabled"
     return "not trusted" if installed.scope == "project" and not trusted else "enabled"
 
 
-def _row(installed: Installed, trusted: bool) -> tuple[str, ...]:
-    manifest = installed.manifest
+def _row(installed: manifest.Installed, trusted: bool) -> tuple[str, ...]:
+    says = installed.manifest
     folder = str(installed.directory).replace(str(Path.home()) + "/", "~/")
     return (
-        *(installed.name, manifest.version or "-", _state(installed, trusted), installed.scope),
-        *(manifest.language or "-", manifest.description or "-", folder),
+        *(installed.name, says.version or "-", _state(installed, trusted), installed.scope),
+        *(says.language or "-", says.description or "-", folder),
     )
 
 
-def _described(installed: Installed, trusted: bool) -> dict[str, Json]:
+def _described(installed: manifest.Installed, trusted: bool) -> dict[str, Json]:
     fields: dict[str, Json] = msgspec.to_builtins(installed.manifest)
     return {
         **fields,
@@ -149,7 +148,7 @@ def _remove(options: argparse.Namespace) -> int:
 def _switch(options: argparse.Namespace) -> None:
     folder, enabled = install.find(options.name, Path.cwd(), _home()), options.action == "enable"
     install.set_enabled(folder, enabled)
-    what = f"{options.action}d {options.name} ({folder / FILE})"
+    what = f"{options.action}d {options.name} ({folder / manifest.FILE})"
     value = {"name": options.name, "enabled": enabled, "directory": str(folder)}
     say_either(options, value, f"{what}; it counts from the next start or reload", indent=True)
 
@@ -175,7 +174,7 @@ def _as_path(folder: Path) -> str:
 
 
 def _logs(options: argparse.Namespace) -> int:
-    path = log_path(_home(), options.name)
+    path = manifest.log_path(_home(), options.name)
     if not path.exists():
         install.find(options.name, Path.cwd(), _home())
         if not options.follow:
@@ -251,7 +250,7 @@ def _doctor(options: argparse.Namespace) -> int:
     if options.json:
         say_json(findings, indent=True)
     elif not findings:
-        complain(f"no extensions to examine in {global_dir(_home())}")
+        complain(f"no extensions to examine in {manifest.global_dir(_home())}")
     else:
         sys.stdout.write("\n".join(_report(finding) for finding in findings))
     return 1 if any(finding.problems for finding in findings) else 0
@@ -263,8 +262,8 @@ def _home() -> Path:
 
 def _folder(name: str, cwd: Path) -> Path:
     folder = Path(name)
-    if (folder / FILE).is_file():
-        return read(folder.absolute()).directory
+    if (folder / manifest.FILE).is_file():
+        return manifest.read(folder.absolute()).directory
     return install.find(name, cwd, _home())
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from zot.core.events import ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer
+from zot.core.unanswered import UnansweredQuestions
 from zot.extensions import proto
+from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.extensions.extension import HostedExtension
@@ -19,7 +21,20 @@ MAX_SECONDS = 3600.0
 METHODS = ("confirm", "select", "input", "editor")
 
 
-class Dialogs:
+class OpenAsk(Frozen):
+    """An extension's question, under the id that it gave it."""
+
+    asker: HostedExtension
+    id: str
+    timer: threading.Timer
+
+    def __call__(self, answer: PersonAnswer) -> None:
+        self.timer.cancel()
+        said = proto.Answer(self.id, answer.value, answer.confirmed, answer.cancelled)
+        self.asker.send(said)
+
+
+class Dialogs(UnansweredQuestions[OpenAsk]):
     """The open questions. One that nobody can answer, or answers in time, is cancelled."""
 
     def __init__(
@@ -27,11 +42,10 @@ class Dialogs:
     ) -> None:
         """`can_answer`: whether somebody is there who sees a question. `before`: the number of the
         last one that was asked."""
+        super().__init__()
         self._can_answer = can_answer
         self._emit = emit
-        self._lock = threading.Lock()
         self._ids = count(before + 1)
-        self._open: dict[str, tuple[HostedExtension, str, threading.Timer]] = {}
 
     def ask(self, asker: HostedExtension, ask: proto.Ask) -> None:
         event = self._opened(asker, ask)
@@ -42,38 +56,23 @@ class Dialogs:
 
     def _opened(self, asker: HostedExtension, ask: proto.Ask) -> ExtensionAsk | None:
         with self._lock:
-            busy = sum(owner is asker for owner, _, _ in self._open.values()) >= MAX_OPEN
+            busy = sum(question.asker is asker for question in self._open.values()) >= MAX_OPEN
             if busy or ask.method not in METHODS or not self._can_answer():
                 return None
             id = f"ask-{next(self._ids)}"
             seconds = min(max(ask.timeout, 0.001), MAX_SECONDS)
             timer = threading.Timer(seconds, self.answer, (id, CANCELLED))
             timer.name, timer.daemon = f"ext-{asker.name}-ask", True
-            self._open[id] = (asker, ask.id, timer)
+            self._open[id] = OpenAsk(asker, ask.id, timer)
             timer.start()
         method: Any = ask.method  # one of METHODS, as checked
         asked = ask.texts()
         return ExtensionAsk(id=id, extension=asker.name, method=method, timeout=seconds, **asked)
 
-    def open_questions(self) -> list[str]:
-        with self._lock:
-            return list(self._open)
-
-    def answer(self, id: str, answer: PersonAnswer) -> bool:
-        """Hand an answer to whoever asked; False if that question is not open."""
-        with self._lock:
-            question = self._open.pop(id, None)
-        if question is None:
-            return False
-        asker, ask_id, timer = question
-        timer.cancel()
-        asker.send(proto.Answer(ask_id, answer.value, answer.confirmed, answer.cancelled))
-        return True
-
     def drop(self, asker: HostedExtension | None = None) -> None:
         """Forget the questions of one that has ended, or of all."""
         with self._lock:
-            gone = [id for id, (owner, _, _) in self._open.items() if asker in (None, owner)]
-            timers = [self._open.pop(id)[2] for id in gone]
+            gone = [id for id, asked in self._open.items() if asker in (None, asked.asker)]
+            timers = [self._open.pop(id).timer for id in gone]
         for timer in timers:
             timer.cancel()

@@ -28,12 +28,11 @@ from zot.extensions.extension import HostedExtension
 from zot.extensions.guard import GUARDED, ExtensionHook, GuardMemory
 from zot.extensions.guest import Guest
 from zot.extensions.limits import ExtensionLimits
-from zot.extensions.manifest import Discovery, Installed, discover, log_path
+from zot.extensions.manifest import Discovery, ExtensionPlaces, Installed, discover, log_path
 from zot.extensions.question import NoAnswer, TimedOut
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
-from zot.text import Frozen
 
 EndReason = Literal["shutdown", "session_switch", "reload"]
 BUILTIN_COMMANDS = frozenset(
@@ -45,17 +44,9 @@ BUILTIN_COMMANDS = frozenset(
 """Words that belong to zot wherever a person types commands; no extension can take them."""
 
 
-class HostSettings(Frozen):
-    cwd: Path
-    home: Path
+class HostSettings(ExtensionPlaces, kw_only=True):
     environ: Mapping[str, str]
     """What extensions get of it: without the secrets."""
-    explicit: tuple[Path, ...] = ()
-    """Folders given with `--ext`; loaded first, and also when `search` is off."""
-    search: bool = True
-    """Look for extensions in the project and in the home; off with `--no-ext`."""
-    trusted: bool = True
-    """The user trusts this project: its extensions may run."""
     secrets: frozenset[str] = frozenset()
     """Variables an extension must not see."""
     reserved_tools: frozenset[str] = frozenset()
@@ -204,14 +195,7 @@ class ExtensionHost:
 
     def discover(self) -> Discovery:
         """What is on disk now, the disabled ones included."""
-        settings = self.settings
-        return discover(
-            settings.cwd,
-            settings.home,
-            settings.explicit,
-            search=settings.search,
-            trusted=settings.trusted,
-        )
+        return discover(self.settings)
 
     def guests(self) -> list[Guest]:
         with self._lock:

@@ -147,14 +147,20 @@ def log_path(home: Path, name: str) -> Path:
     return home / "logs" / f"ext-{name}.log"
 
 
-def discover(
-    cwd: Path,
-    home: Path,
-    explicit: Sequence[Path] = (),
-    *,
-    search: bool = True,
-    trusted: bool = True,
-) -> Discovery:
+class ExtensionPlaces(Frozen):
+    """Where extensions are looked for."""
+
+    cwd: Path
+    home: Path
+    explicit: tuple[Path, ...] = ()
+    """Folders given with `--ext`; loaded first, and also when `search` is off."""
+    search: bool = True
+    """Look for extensions in the project and in the home; off with `--no-ext`."""
+    trusted: bool = True
+    """The user trusts this project: its extensions may run."""
+
+
+def discover(places: ExtensionPlaces) -> Discovery:
     """All extensions: `explicit` folders, then the project's, then the user's.
 
     The first one with a name wins; so does the first one with a folder name outside `explicit`.
@@ -163,16 +169,16 @@ def discover(
     """
     extensions: dict[str, Installed] = {}
     problems: list[Problem] = []
-    folders: list[tuple[Path, Scope]] = [(path, "explicit") for path in explicit]
-    if search:
-        project = _subfolders(project_dir(cwd))
-        if project and not trusted:
-            problems.append(_not_trusted(cwd, project))
+    folders: list[tuple[Path, Scope]] = [(path, "explicit") for path in places.explicit]
+    if places.search:
+        project = _subfolders(project_dir(places.cwd))
+        if project and not places.trusted:
+            problems.append(_not_trusted(places.cwd, project))
             project = []
         folders += _unique_names(
             [
                 *((path, "project") for path in project),
-                *((path, "global") for path in _subfolders(global_dir(home))),
+                *((path, "global") for path in _subfolders(global_dir(places.home))),
             ]
         )
     for folder, scope in folders:
@@ -201,7 +207,7 @@ def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
 
 def themes(home: Path) -> dict[str, Path | dict[str, Json]]:
     """The themes of the user's extensions, by the names of these: what they are, or their file."""
-    extensions = discover(home, home, trusted=False).extensions
+    extensions = discover(ExtensionPlaces(home, home, trusted=False)).extensions
     return {
         extension.name: extension.directory / theme if isinstance(theme, str) else theme
         for extension in extensions

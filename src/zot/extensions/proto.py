@@ -82,11 +82,22 @@ class ExtensionFrame(Frozen, tag_field="type"):
     """Base of all frames, in both directions."""
 
 
-class NamedFrame(ExtensionFrame):
-    """About a tool or a command, under an id that the answer has too."""
+class IdFrame(ExtensionFrame):
+    """A request, or what belongs to one: the answer has the id of what it answers."""
 
     id: str
+
+
+class NamedFrame(IdFrame):
+    """About a tool or a command."""
+
     name: str
+
+
+class PanelFrame(ExtensionFrame):
+    """About a panel that is open."""
+
+    panel_id: str
 
 
 # --- extension to zot ------------------------------------------------------------------------
@@ -135,8 +146,7 @@ class Subscribe(ExtensionFrame, tag="subscribe"):
     """No answer (too late, crashed, stopped) means blocked instead of allowed."""
 
 
-class EventInterceptResponse(ExtensionFrame, tag="event_intercept_response"):
-    id: str
+class EventInterceptResponse(IdFrame, tag="event_intercept_response"):
     block: bool = False
     reason: str = ""
     modified_args: dict[str, Json] | None = None
@@ -144,10 +154,9 @@ class EventInterceptResponse(ExtensionFrame, tag="event_intercept_response"):
     system_prompt: str | None = None
 
 
-class ToolResult(ExtensionFrame, tag="tool_result"):
+class ToolResult(IdFrame, tag="tool_result"):
     """The answer to `tool_call` and `tool_reconcile`."""
 
-    id: str
     content: tuple[Content, ...] = ()
     is_error: bool = False
     structured_content: Json = None
@@ -158,17 +167,15 @@ class ToolResult(ExtensionFrame, tag="tool_result"):
     """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
 
-class ToolProgress(ExtensionFrame, tag="tool_progress"):
+class ToolProgress(IdFrame, tag="tool_progress"):
     """A piece of output while a call is running."""
 
-    id: str
     text: str
 
 
-class CommandResponse(ExtensionFrame, tag="command_response"):
+class CommandResponse(IdFrame, tag="command_response"):
     """The answer to `command_invoked`; the field named like the action holds its text."""
 
-    id: str
     action: str = "noop"
     prompt: str = ""
     insert: str = ""
@@ -180,17 +187,14 @@ class CommandResponse(ExtensionFrame, tag="command_response"):
     error: str = ""
 
 
-class PanelRender(ExtensionFrame, tag="panel_render"):
-    panel_id: str
+class PanelRender(PanelFrame, tag="panel_render"):
     title: str = ""
     lines: tuple[str, ...] = ()
     footer: str = ""
 
 
-class PanelClose(ExtensionFrame, tag="panel_close"):
+class PanelClose(PanelFrame, tag="panel_close"):
     """Goes both ways: whoever closes the panel tells the other."""
-
-    panel_id: str
 
 
 class OpenPanel(ExtensionFrame, tag="open_panel"):
@@ -241,8 +245,7 @@ class CallTool(NamedFrame, tag="call_tool"):
     """The `tool_call` in whose course this one is made."""
 
 
-class CallToolCancel(ExtensionFrame, tag="call_tool_cancel"):
-    id: str
+class CallToolCancel(IdFrame, tag="call_tool_cancel"): ...
 
 
 class ShutdownAck(ExtensionFrame, tag="shutdown_ack"): ...
@@ -314,10 +317,8 @@ class ToolReconcile(NamedFrame, tag="tool_reconcile"):
     key: str
 
 
-class ToolCancel(ExtensionFrame, tag="tool_cancel"):
+class ToolCancel(IdFrame, tag="tool_cancel"):
     """The call was given up; its answer will be ignored."""
-
-    id: str
 
 
 class Result(Frozen, omit_defaults=True):
@@ -336,14 +337,19 @@ class OpenToolCall(Frozen):
     replay: str
 
 
-class Payload(ExtensionFrame, kw_only=True):
-    """What an event tells; which fields are there depends on the event."""
+class EventHead(ExtensionFrame, kw_only=True):
+    """What every event tells."""
 
     event: str
     session_id: str
     cwd: str
     sequence: int
     """Grows with every event of the host; gaps are events that were not subscribed to."""
+
+
+class Payload(EventHead, kw_only=True):
+    """Which of these are there depends on the event."""
+
     reason: str | UnsetType = UNSET
     """session_end: shutdown, session_switch or reload."""
     text: str | UnsetType = UNSET
@@ -402,24 +408,21 @@ class EventIntercept(Payload, kw_only=True, tag="event_intercept"):
     id: str
 
 
-class PanelKey(ExtensionFrame, tag="panel_key"):
-    panel_id: str
+class PanelKey(PanelFrame, tag="panel_key"):
     key: str
     """up down left right enter esc tab pageup pagedown home end backspace delete, or rune."""
     text: str = ""
     """The character, when the key is `rune`."""
 
 
-class PanelResize(ExtensionFrame, tag="panel_resize"):
-    panel_id: str
+class PanelResize(PanelFrame, tag="panel_resize"):
     width: int
     height: int
 
 
-class Answer(ExtensionFrame, tag="answer"):
+class Answer(IdFrame, tag="answer"):
     """The answer to `ask`."""
 
-    id: str
     value: str | None = None
     """What was chosen or typed."""
     confirmed: bool = False

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from zot.observe import Observer, Status, facts
 from zot.observe.observer import facts_of
-from zot.swarm.agent import AgentSummary, Stage, used
+from zot.observe.status import AgentView
+from zot.swarm.agent import AgentSummary, Stage
 from zot.swarm.follow import LogFollower
 from zot.swarm.task import LogRow
 
@@ -47,6 +48,7 @@ class WatchedStream(LogFollower):
         self._row_at = time.time()
         status = self._observer.status()
         return AgentSummary(
+            **facts.shared_fields(status, AgentView),
             id=self.id,
             task=self._first_said or self.log.name,
             stage=self._stage,
@@ -55,11 +57,6 @@ class WatchedStream(LogFollower):
             doing=status.tool or status.waiting_for or status.error,
             about=status.tool_about,
             doing_since=round(self._row_at - status.seconds, 1),
-            stalled=status.stalled,
-            questions=status.questions,
-            outcome=status.outcome,
-            **used(status),
-            model=status.model,
             created=self._since,
         )
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.events import ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer, SourceHost
+from zot.core.unanswered import UnansweredQuestions
 from zot.errors import ConfigError
 from zot.later import Later
 from zot.mcp.config import check_address
@@ -34,14 +35,13 @@ MAX_TRIES = 3
 Method = Literal["confirm", "select", "input"]
 
 
-class McpDialogs:
+class McpDialogs(UnansweredQuestions[Callable[[PersonAnswer], None]]):
     """The open questions. One that nobody can answer, or answers in time, is cancelled."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._host: SourceHost | None = None
-        self._lock = threading.Lock()
         self._ids = count(1)
-        self._open: dict[str, Callable[[PersonAnswer], None]] = {}
 
     def use(self, host: SourceHost) -> None:
         self._host = host
@@ -49,19 +49,6 @@ class McpDialogs:
 
     def can_ask(self) -> bool:
         return self._host is not None and self._host.can_answer("dialog")
-
-    def open_questions(self) -> tuple[str, ...]:
-        with self._lock:
-            return tuple(self._open)
-
-    def answer(self, id: str, answer: PersonAnswer) -> bool:
-        """Hand an answer to whoever asked; False if that question is not open."""
-        with self._lock:
-            take = self._open.pop(id, None)
-        if take is None:
-            return False
-        take(answer)
-        return True
 
     def open(self, question: ExtensionAsk, take: Callable[[PersonAnswer], None]) -> str:
         """Ask without waiting: `take` gets the answer, in the thread that brings it. The id of the

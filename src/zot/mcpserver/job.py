@@ -24,7 +24,7 @@ from zot.errors import Cancelled, CommandError, ZotError
 from zot.home import Surroundings
 from zot.mcpserver import protocol
 from zot.mcpserver.protocol import JsonObject, McpPeer
-from zot.mcpserver.tools import AnyArguments, ReplyArguments, StartArguments, TaskArguments
+from zot.mcpserver.tools import AnyArguments, LimitArguments, ReplyArguments, StartArguments
 from zot.provider.types import Text, Usage
 from zot.runtime.approval import DEFAULT_TOOLS, SERVER_TOOLS, Approval
 from zot.runtime.client import RuntimeClient
@@ -152,7 +152,9 @@ class McpJob(RuntimeClient):
         self._runtime = runtime
         command = runtime.run_typed(arguments.prompt, self._cancel)
         prompt, call = arguments.prompt, None
-        if command is not None:
+        if command is None:
+            runtime.check_typed(prompt)
+        else:
             if command.action == "error":
                 raise CommandError(command.text, code="extension")
             if command.action not in ("prompt", "insert"):
@@ -301,10 +303,10 @@ def narrowed(
     return tuple(name for name in wanted if name in allowed)
 
 
-def lower(limits: Limits, arguments: TaskArguments) -> Limits:
+def lower(limits: Limits, arguments: LimitArguments) -> Limits:
     """The limits of a call; it can only ask for less than the server was started with."""
     fields: dict[str, Any] = {}
-    for name in ("max_steps", "max_cost", "max_tokens", "max_seconds"):
+    for name in Limits.__struct_fields__:
         both = (getattr(limits, name), getattr(arguments, name))
         fields[name] = min((value for value in both if value is not None), default=None)
     return Limits(**fields)

@@ -15,17 +15,22 @@ from zot.text import Frozen, prepared
 START, REPLY = "zot", "zot_reply"
 
 
-class TaskArguments(Frozen, forbid_unknown_fields=True):
+class LimitArguments(Frozen, kw_only=True):
+    """What a call may use up: the fields of `Limits`, which is not loaded for this."""
+
+    max_steps: int | None = None
+    max_cost: float | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+class TaskArguments(LimitArguments, forbid_unknown_fields=True):
     """What any call may say."""
 
     prompt: str
     model: str = ""
     reasoning: Level | None = None
     tools: tuple[str, ...] | None = None
-    max_steps: int | None = None
-    max_cost: float | None = None
-    max_tokens: int | None = None
-    max_seconds: float | None = None
 
 
 class StartArguments(TaskArguments, forbid_unknown_fields=True, kw_only=True):
@@ -115,7 +120,7 @@ def arguments_of(name: str, arguments: JsonObject) -> AnyArguments | None:
         asked = msgspec.convert(arguments, kinds[name])
     except msgspec.ValidationError as error:
         raise CommandError(f"invalid arguments for {name!r}: {error}") from error
-    for limit in ("max_steps", "max_cost", "max_tokens", "max_seconds"):
+    for limit in LimitArguments.__struct_fields__:
         value = getattr(asked, limit)
         if value is not None and not 0 < value < 1e15:
             raise CommandError(f"invalid arguments for {name!r}: {limit} must be positive")

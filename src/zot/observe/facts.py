@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 MAX_TEXT = 256 * 1024
 """Characters of one text that are kept; a frame may bring megabytes."""
@@ -178,6 +179,12 @@ Fact = (
 Facts = tuple[Fact, ...]
 FrameReader = Callable[[dict[str, Any]], Fact | Facts]
 """What a frame says, by its fields."""
+
+
+def shared_fields(struct: Struct, base: type[Struct]) -> dict[str, Any]:
+    """What a struct has of its base, for another struct with the same base."""
+    names = base.__struct_fields__
+    return {name: value for name, value in asdict(struct).items() if name in names}
 
 
 # --- reading fields of a stranger's frame --------------------------------------------------------

@@ -300,7 +300,7 @@ def _open(waiting: Waiting, now: float) -> OpenQuestion:
     question = waiting.question
     asked = max(0.0, now - waiting.since)
     limit = question.timeout_seconds
-    shown = {name: getattr(question, name) for name in facts.PersonQuestion.__struct_fields__}
+    shown = facts.shared_fields(question, facts.PersonQuestion)
     left = None if limit is None else max(0.0, limit - asked)
     return OpenQuestion(**shown, asked_seconds=asked, left_seconds=left)
 

@@ -20,7 +20,28 @@ class OpenQuestion(PersonQuestion, frozen=True):
     """Until it is denied by itself; None: it waits for ever."""
 
 
-class Status(Struct, frozen=True):
+class AgentView(Struct, frozen=True, kw_only=True):
+    """What is told of an agent wherever it is shown."""
+
+    outcome: AgentOutcome = ""
+    """How the last run ended; empty: none has, or one is running."""
+    stalled: bool = False
+    """A mark, not a state: the model has said nothing for long. A silent tool is not stalled."""
+    questions: tuple[OpenQuestion, ...] = ()
+    model: str = ""
+    turns: int = 0
+    """Model calls so far."""
+    tool_calls: int = 0
+    cost_usd: float = 0.0
+    cost_known: bool = True
+    """False: a price is not known, and the cost is at least `cost_usd`."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    context_tokens: int = 0
+    """What the last model call read and wrote: how full the context is."""
+
+
+class Status(AgentView, frozen=True):
     state: AgentState
     seconds: float
     """How long it has been in this state; for a tool, how long that has been running."""
@@ -29,26 +50,10 @@ class Status(Struct, frozen=True):
     waiting_for: str = ""
     error: str = ""
     """What failed, in the state `failed`; how it ended, in the state `gone`."""
-    turns: int = 0
-    """Model calls so far."""
-    tool_calls: int = 0
-    cost_usd: float = 0.0
-    cost_known: bool = True
-    """False: a price is not known, and the cost is at least `cost_usd`."""
-    outcome: AgentOutcome = ""
-    """How the last run ended; empty: none has, or one is running."""
     waiting_kind: WaitingKind = ""
-    questions: tuple[OpenQuestion, ...] = ()
-    model: str = ""
-    input_tokens: int = 0
-    output_tokens: int = 0
     cache_read_tokens: int = 0
-    context_tokens: int = 0
-    """What the last model call read and wrote: how full the context is."""
     compactions: int = 0
     silent_seconds: float = 0.0
     """Since the last frame."""
     tool_about: str = ""
     """What the tool that runs is about: its command, its path."""
-    stalled: bool = False
-    """A mark, not a state: the model has said nothing for long. A silent tool is not stalled."""

@@ -131,12 +131,14 @@ class SpecCompaction(PiFrame, tag="compaction"):
     auto: bool | UnsetType = UNSET
 
 
-class CompactionStart(PiFrame, tag="compaction_start"):
+class OfCompaction(PiFrame):
     reason: Reason
 
 
-class CompactionEnd(PiFrame, tag="compaction_end"):
-    reason: Reason
+class CompactionStart(OfCompaction, tag="compaction_start"): ...
+
+
+class CompactionEnd(OfCompaction, tag="compaction_end"):
     aborted: bool
     willRetry: bool
     result: CompactionResult | UnsetType = UNSET

@@ -51,16 +51,20 @@ def api_word(api: str) -> str:
 # --- to pi -----------------------------------------------------------------------------------
 
 
-class TextPart(Frozen, tag_field="type", tag="text"):
+class PiPart(Frozen, tag_field="type"):
+    """Base of what a message is made of."""
+
+
+class TextPart(PiPart, tag="text"):
     text: str
 
 
-class ImagePart(Frozen, tag_field="type", tag="image"):
+class ImagePart(PiPart, tag="image"):
     data: bytes
     mimeType: str
 
 
-class ThinkingPart(Frozen, tag_field="type", tag="thinking"):
+class ThinkingPart(PiPart, tag="thinking"):
     thinking: str
     thinkingSignature: str | UnsetType = UNSET
     redacted: bool | UnsetType = UNSET
@@ -68,7 +72,7 @@ class ThinkingPart(Frozen, tag_field="type", tag="thinking"):
     """Ours: what a provider wants back that pi has no word for."""
 
 
-class CallPart(Frozen, tag_field="type", tag="toolCall"):
+class CallPart(PiPart, tag="toolCall"):
     id: str
     name: str
     arguments: dict[str, types.Json]

@@ -78,18 +78,11 @@ class FileStore:
 
     @classmethod
     def create(
-        cls,
-        path: str,
-        meta: Meta,
-        *,
-        lazy: bool = False,
-        keep: bool = False,
-        sync: Sync | None = None,
-        format: str = "zot",
+        cls, path: str, meta: Meta, *, lazy: bool = False, keep: bool = False, format: str = "zot"
     ) -> FileStore:
         """A new file. `keep`: it stays, also if nothing is said. Raises SessionError: it exists, or
         it cannot be created."""
-        store = cls(path, meta, sync=sync or sync_policy(), format=format)
+        store = cls(path, meta, sync=sync_policy(), format=format)
         store._kept = keep
         if not lazy:
             store._open()

@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
-class Options(Frozen):
+class TerminalOptions(Frozen, kw_only=True):
+    """How the terminal is to be; no other door looks at these."""
+
+    theme: str | None = None
+    vi: bool | None = None
+    status_line: tuple[str, ...] | None = None
+    images: str | None = None
+    file_links: str | None = None
+    linear: bool = False
+
+
+class Options(TerminalOptions):
     """What the command line said. None, empty and False mean that it said nothing."""
 
     words: tuple[str, ...] = ()
@@ -67,12 +78,6 @@ class Options(Frozen):
     mcp: bool | None = None
     trust: bool = False
     skills: bool | None = None
-    theme: str | None = None
-    vi: bool | None = None
-    status_line: tuple[str, ...] | None = None
-    images: str | None = None
-    file_links: str | None = None
-    linear: bool = False
     record: str = ""
     replay: str = ""
     mode: str = ""

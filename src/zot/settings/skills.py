@@ -41,9 +41,9 @@ def _of_extensions(
     # Deferred: few runs have extensions, and the others need no pathlib before the first delta.
     from pathlib import Path
 
-    installed = manifest.discover(
-        Path(cwd), Path(home), [Path(folder) for folder in explicit], search=search
-    ).extensions
+    folders = tuple(Path(folder) for folder in explicit)
+    where = manifest.ExtensionPlaces(Path(cwd), Path(home), folders, search=search)
+    installed = manifest.discover(where).extensions
     return [
         SkillFolder(path, prefix=extension.name)
         for extension in installed

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from zot.ledger import Amount
-from zot.observe import Observer, OpenQuestion, Status
+from zot.observe import Observer
+from zot.observe.facts import shared_fields
+from zot.observe.status import AgentView
 from zot.swarm.task import (
     AgentCancelled,
     AgentStarted,
@@ -39,7 +40,7 @@ KILLS = 50
 """Times in a row that it may be killed so early: somebody else's doing, which passes."""
 
 
-class AgentSummary(Struct, frozen=True):
+class AgentSummary(AgentView, frozen=True):
     """What a list shows of an agent."""
 
     id: str
@@ -54,22 +55,11 @@ class AgentSummary(Struct, frozen=True):
     """What the tool is about: its command, its path; what is asked for, in one line."""
     doing_since: float = 0.0
     """Since when it does that, in seconds since 1970."""
-    stalled: bool = False
-    questions: tuple[OpenQuestion, ...] = ()
-    outcome: str = ""
     attempt: int = 0
-    turns: int = 0
-    tool_calls: int = 0
-    cost_usd: float = 0.0
-    cost_known: bool = True
-    input_tokens: int = 0
-    output_tokens: int = 0
-    context_tokens: int = 0
     worked_seconds: float = 0.0
     """At work, all runs together; waiting for a person or a slot is not counted."""
     context_window: int = 0
     """Tokens that its model reads at most; 0: not known."""
-    model: str = ""
     machine: str = ""
     """Where it runs, if not here."""
     branch: str = ""
@@ -83,14 +73,6 @@ class AgentSummary(Struct, frozen=True):
     """The run that ended last."""
     collected: bool = False
     """The conversation that started it has heard how that run ended."""
-
-
-USED = ("turns", "tool_calls", "cost_usd", "cost_known", "input_tokens", "output_tokens")
-
-
-def used(status: Status) -> dict[str, Any]:
-    """What an agent has used so far, for its summary."""
-    return {name: getattr(status, name) for name in (*USED, "context_tokens")}
 
 
 class SwarmAgent:
@@ -287,7 +269,14 @@ class SwarmAgent:
             about = status.tool_about or asked.strip().partition("\n")[0][:200]
         elif stage in ("failed", "lost"):
             doing = self.lost or self._error
+        view = shared_fields(status, AgentView) | {
+            "outcome": self._outcome,
+            "stalled": stage == "working" and status.stalled,
+            "questions": status.questions if self.alive else (),
+            "model": status.model or self.runs_on.model,
+        }
         return AgentSummary(
+            **view,
             id=self.task.id,
             task=self.task.prompt,
             stage=stage,
@@ -296,14 +285,9 @@ class SwarmAgent:
             doing=doing,
             about=about,
             doing_since=round(now - status.seconds, 1) if doing else self._changed,
-            stalled=stage == "working" and status.stalled,
-            questions=status.questions if self.alive else (),
-            outcome=self._outcome,
             attempt=self.attempt,
-            **used(status),
             worked_seconds=self.spent().seconds,
             context_window=self.runs_on.window_of(status.model),
-            model=status.model or self.runs_on.model,
             machine=self.claim.machine,
             branch=self.tree.branch if self.tree is not None else "",
             diff=self.size,

@@ -248,12 +248,10 @@ class LocalSwarm:
         self._ask(command, object)
 
     def _ask(self, command: commands.AnySwarmCommand, type: type[T]) -> T:
-        connection = self._connect() or self._start()
-        with connection:
-            connection.settimeout(ANSWER_SECONDS)
-            connection.sendall(encode_line(command))
-            with connection.makefile("rb") as answers:
-                line = answers.readline()
+        try:
+            line = self._answer_to(command)
+        except ConnectionError:  # it was ending, and had not read the command: the next one will
+            line = self._answer_to(command)
         if not line:
             raise SwarmError(f"the supervisor ended; its log is {self._swarm / 'supervisor.log'}")
         reply = msgspec.json.decode(line, type=commands.SwarmReply)
@@ -262,6 +260,15 @@ class LocalSwarm:
             error.code = reply.code
             raise error
         return msgspec.convert(reply.data, type)
+
+    def _answer_to(self, command: commands.AnySwarmCommand) -> bytes:
+        """Empty: there is none. Raises ConnectionError: the command was not read, either."""
+        connection = self._connect() or self._start()
+        with connection:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.sendall(encode_line(command))
+            with connection.makefile("rb") as answers:
+                return answers.readline()
 
     def is_supervised(self) -> bool:
         """A supervisor runs; none is started by asking, and one that is stuck is not waited for."""

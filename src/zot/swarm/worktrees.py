@@ -43,11 +43,9 @@ class MergeConflict(WorktreeError):
         self.paths = paths
 
 
-class Worktree(Struct, frozen=True):
-    """Where an agent works, and what its work is compared with."""
+class TreeOrigin(Struct, frozen=True, kw_only=True):
+    """What the tree of an agent is made from, and what its work is compared with."""
 
-    kind: Literal["worktree", "copy", "shared"]
-    path: str
     origin: str
     """The checkout or directory it was made from."""
     inside: str = ""
@@ -55,6 +53,13 @@ class Worktree(Struct, frozen=True):
     branch: str = ""
     base: str = ""
     """The commit it began with."""
+
+
+class Worktree(TreeOrigin, frozen=True):
+    """Where an agent works."""
+
+    kind: Literal["worktree", "copy", "shared"]
+    path: str
     git_dir: str = ""
     """Of a copy: the repository that remembers how it began, kept out of the agent's sight."""
 
@@ -87,7 +92,7 @@ class Worktrees:
         has_commits = self._has_commits(origin)
         if shared:
             start = self._start(origin, directory, "") if has_commits else ""
-            return Worktree("shared", directory, origin or directory, base=start)
+            return Worktree("shared", directory, origin=origin or directory, base=start)
         if has_commits or base:
             return self._branch_off(origin, directory, id, folder, base)
         return self._copy(directory, folder)
@@ -103,7 +108,9 @@ class Worktrees:
         inside = os.path.relpath(directory, origin)
         inside = "" if inside == os.curdir else inside
         (path / inside).mkdir(parents=True, exist_ok=True)  # it may be new, and not committed yet
-        return Worktree("worktree", str(path), origin, inside, branch, start)
+        return Worktree(
+            "worktree", str(path), origin=origin, inside=inside, branch=branch, base=start
+        )
 
     def check_base(self, directory: str, base: str) -> None:
         """Raises WorktreeError where a tree could not begin with this branch or commit."""
@@ -167,7 +174,7 @@ class Worktrees:
         git.run("add", "-A")
         git.commit("as it began", "--allow-empty")
         base = git.line("rev-parse", "HEAD")
-        return Worktree("copy", str(path), directory, base=base, git_dir=git_dir)
+        return Worktree("copy", str(path), git_dir, origin=directory, base=base)
 
     # --- looking -----------------------------------------------------------------------------
 

@@ -231,30 +231,42 @@ class AnswerKey(Struct, frozen=True):
     """The person may say more: a reason, a name; Enter ends it."""
 
 
+TakesAnswer = Callable[[object, str], None]
+"""Gets the value of the reply, and the text."""
+
+
+class ShownQuestion(Struct, frozen=True):
+    """What a person is asked."""
+
+    title: str
+    body: Callable[[int], list[Line]] | str = ""
+    """A diff, a command: a text, or what draws it in a width."""
+    replies: Sequence[AnswerKey] = ()
+    """Empty: only a text is asked for."""
+    text: str = ""
+    """What stands in the field to begin with."""
+
+
 class QuestionBox(Overlay):
-    """A question with a body (a diff, a command) and answers by key; up, down and Enter too."""
+    """A question with its body, and answers by key; up, down and Enter too."""
 
     def __init__(
         self,
-        title: str,
-        body: Callable[[int], list[Line]] | str,
-        replies: Sequence[AnswerKey],
-        answer: Callable[[object, str], None],
+        question: ShownQuestion,
+        answer: TakesAnswer,
         *,
         leave: Callable[[], None] = lambda: None,
-        text: str = "",
     ) -> None:
-        """`answer` gets the value of the reply and the text; no replies: only a text is asked."""
-        self.title = title
-        self._body = body
-        self._replies = list(replies)
+        self.title = question.title
+        self._body = question.body
+        self._replies = list(question.replies)
         self._answer = answer
         self._leave = leave
         self._chosen = 0
         self._top = 0
         """Lines of the body that were scrolled away."""
         self._field = Editor()
-        self._field.set(text)
+        self._field.set(question.text)
         self._writing = None if self._replies else AnswerKey("", "", None, wants_text=True)
 
     def draw(self, width: int, height: int) -> Drawn:

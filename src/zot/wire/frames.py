@@ -23,24 +23,28 @@ from zot.wire.commands import LimitsData
 # --- content blocks and messages ---------------------------------------------------------------
 
 
-class TextBlock(Frozen, tag_field="type", tag="text"):
+class BlockShape(Frozen, tag_field="type"):
+    """Base of what a message is made of."""
+
+
+class TextBlock(BlockShape, tag="text"):
     text: str
 
 
-class ImageBlock(Frozen, tag_field="type", tag="image"):
+class ImageBlock(BlockShape, tag="image"):
     mime_type: str
     bytes: int
     """How large the image is; the data is not repeated, to keep transcripts small."""
 
 
-class ToolCallBlock(Frozen, tag_field="type", tag="tool_call"):
+class ToolCallBlock(BlockShape, tag="tool_call"):
     id: str
     name: str
     args: dict[str, Json] | None
     """null when the model's arguments were not a JSON object."""
 
 
-class ToolResultBlock(Frozen, tag_field="type", tag="tool_result"):
+class ToolResultBlock(BlockShape, tag="tool_result"):
     call_id: str
     is_error: bool
     content: tuple[TextBlock | ImageBlock, ...]
@@ -79,9 +83,25 @@ class Frame(Frozen, omit_defaults=True, tag_field="type"):
         return wire
 
 
-class UserMessage(Frame, tag="user_message"):
+class Said(Frame):
     content: tuple[ContentBlock, ...]
     time: str
+
+
+class OfCall(Frame):
+    id: str
+    name: str
+    args: dict[str, Json] | None
+    """Of `tool_start`: what it runs with. A guard may have changed what the model asked for."""
+
+
+class OfQuestion(Frame):
+    """A person is asked, or was; the answer names this `request_id`."""
+
+    request_id: str
+
+
+class UserMessage(Said, tag="user_message"): ...
 
 
 class TurnStart(Frame, events.TurnStart, tag="turn_start"): ...
@@ -119,15 +139,10 @@ class Usage(Frame, tag="usage"):
     cost_known: bool = True
 
 
-class AssistantMessage(Frame, tag="assistant_message"):
-    content: tuple[ContentBlock, ...]
-    time: str
+class AssistantMessage(Said, tag="assistant_message"): ...
 
 
-class ToolCall(Frame, tag="tool_call"):
-    id: str
-    name: str
-    args: dict[str, Json] | None
+class ToolCall(OfCall, tag="tool_call"): ...
 
 
 class TurnEnd(Frame, tag="turn_end"):
@@ -139,13 +154,8 @@ class TurnEnd(Frame, tag="turn_end"):
     """Feature `codes`."""
 
 
-class ToolStart(Frame, tag="tool_start"):
+class ToolStart(OfCall, tag="tool_start"):
     """Feature `tools`: guards and approval are behind it, the tool begins."""
-
-    id: str
-    name: str
-    args: dict[str, Json] | None
-    """What it runs with: a guard may have changed what the model asked for."""
 
 
 class ToolProgress(Frame, events.ToolProgress, tag="tool_progress"): ...
@@ -220,10 +230,9 @@ class QueueUpdate(Frame, tag="queue_update"):
     follow_up: tuple[str, ...]
 
 
-class ApprovalRequest(Frame, tag="approval_request"):
+class ApprovalRequest(OfQuestion, tag="approval_request"):
     """Feature `approvals`; answered by an `approve` command with this `request_id`."""
 
-    request_id: str
     id: str
     name: str
     args: dict[str, Json] | None
@@ -237,10 +246,9 @@ class ApprovalRequest(Frame, tag="approval_request"):
     """The first line that changes."""
 
 
-class ApprovalResolved(Frame, tag="approval_resolved"):
+class ApprovalResolved(OfQuestion, tag="approval_resolved"):
     """Feature `approvals`."""
 
-    request_id: str
     id: str
     decision: Literal["allow", "deny"]
     source: Literal["client", "remembered", "timeout", "abort"]
@@ -255,10 +263,9 @@ class ExtDisplay(Frame, events.ExtensionDisplay, tag="ext_display"): ...
 class ExtPanel(Frame, events.ExtensionPanel, tag="ext_panel"): ...
 
 
-class ExtAsk(Frame, tag="ext_ask"):
+class ExtAsk(OfQuestion, tag="ext_ask"):
     """Feature `dialogs`; answered by an `answer` command with this `request_id`."""
 
-    request_id: str
     extension: str
     method: Literal["confirm", "select", "input", "editor"]
     title: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from zot.runtime.client import RuntimeClient
-from zot.tui.cells import Line
 from zot.tui.keys import KeyPress
-from zot.tui.menu import AnswerKey, Menu, MenuItem, Overlay, QuestionBox
+from zot.tui.menu import Menu, MenuItem, Overlay, QuestionBox, ShownQuestion, TakesAnswer
 
 PAUSE_SECONDS = 0.6
 """Who has not typed for so long has seen a question that came up."""
@@ -74,12 +73,9 @@ class Asking(RuntimeClient):
 
     def ask(
         self,
-        title: str,
-        body: Callable[[int], list[Line]] | str,
-        replies: Sequence[AnswerKey],
-        answer: Callable[[object, str], None],
+        question: ShownQuestion,
+        answer: TakesAnswer,
         *,
-        text: str = "",
         leave: Callable[[], None] = lambda: None,
         unasked: bool = False,
         box: type[QuestionBox] = QuestionBox,
@@ -88,15 +84,15 @@ class Asking(RuntimeClient):
         that it was left."""
 
         def answered(value: object, typed: str) -> None:
-            self.close(question)
+            self.close(asked)
             answer(value, typed)
 
         def left() -> None:
-            self.close(question)
+            self.close(asked)
             leave()
 
-        question = box(title, body, replies, answered, leave=left, text=text)
-        self.open(question, unasked=unasked)
+        asked = box(question, answered, leave=left)
+        self.open(asked, unasked=unasked)
 
     def _still_typing(self, key: KeyPress) -> bool:
         """Whether the key belongs to what was being written when a question came up."""

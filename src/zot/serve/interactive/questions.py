@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +14,7 @@ from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
 from zot.tui.cells import Line, visible, wrap
 from zot.tui.links import file_word
-from zot.tui.menu import AnswerKey, MenuItem, QuestionBox
+from zot.tui.menu import AnswerKey, MenuItem, QuestionBox, ShownQuestion, TakesAnswer
 
 if TYPE_CHECKING:
     from zot.core.events import Event
@@ -69,7 +68,8 @@ class ApprovalQuestion:
             AnswerKey("n", "no", "deny"),
             AnswerKey("r", "no, and tell the model why", "deny", wants_text=True),
         ]
-        self._open(f"May zot use {name}?", self._body, replies, self._answered)
+        question = ShownQuestion(f"May zot use {name}?", self._body, replies)
+        self._open(question, self._answered)
 
     def _body(self, width: int) -> list[Line]:
         event = self._event
@@ -82,9 +82,8 @@ class ApprovalQuestion:
     def _answered(self, value: object, text: str) -> None:
         match value:
             case "project":
-                self._open(
-                    "Always allow in this project:", _PATTERNS, [], self._keep, self._event.pattern
-                )
+                title = "Always allow in this project:"
+                self._open(ShownQuestion(title, _PATTERNS, text=self._event.pattern), self._keep)
             case "edit":
                 self._edit()
             case _:
@@ -103,7 +102,7 @@ class ApprovalQuestion:
             title, text = "Run instead:", command
         else:
             title, text = "Arguments, as JSON:", msgspec.json.encode(args).decode()
-        self._open(title, "", [], lambda _, changed: self._run_changed(changed), text)
+        self._open(ShownQuestion(title, text=text), lambda _, changed: self._run_changed(changed))
 
     def _run_changed(self, text: str) -> None:
         args = self._event.call.args or {}
@@ -121,16 +120,9 @@ class ApprovalQuestion:
         self._app.runtime.approve(self._event.id, decision, reason, **more)
         _close(self._app, self._event.id)
 
-    def _open(
-        self,
-        title: str,
-        body: Callable[[int], list[Line]] | str,
-        replies: list[AnswerKey],
-        answer: Callable[[object, str], None],
-        text: str = "",
-    ) -> None:
+    def _open(self, question: ShownQuestion, answer: TakesAnswer) -> None:
         """Esc goes from a further question back to the first one, and refuses from there."""
-        first = bool(replies)
+        first = bool(question.replies)
 
         def leave() -> None:
             if first:
@@ -138,7 +130,7 @@ class ApprovalQuestion:
             else:
                 self._app.close(box)
 
-        box = QuestionBox(title, body, replies, answer, leave=leave, text=text)
+        box = QuestionBox(question, answer, leave=leave)
         box.id = self._event.id
         self._app.open(box, unasked=first)
 
@@ -163,10 +155,9 @@ def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:
 
     match event.method:
         case "confirm":
+            replies = [AnswerKey("y", "yes", True), AnswerKey("n", "no", False)]
             app.ask(
-                title,
-                event.message,
-                [AnswerKey("y", "yes", True), AnswerKey("n", "no", False)],
+                ShownQuestion(title, event.message, replies),
                 lambda yes, _: answer(confirmed=yes),
                 leave=cancel,
                 unasked=True,
@@ -176,11 +167,8 @@ def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:
             app.choose(title, items, lambda o: answer(value=o), leave=cancel, unasked=True)
         case "input" | "editor":
             app.ask(
-                title,
-                event.message or event.placeholder,
-                [],
+                ShownQuestion(title, event.message or event.placeholder, text=event.prefill),
                 lambda _, text: answer(value=text),
-                text=event.prefill,
                 leave=cancel,
                 unasked=True,
             )

@@ -67,7 +67,14 @@ class RepositoryCopy:
         if claim.is_checkpoint:
             inner.run("reset", "-q", "--mixed", f"{claim.tip}^")
         (path / claim.inside).mkdir(parents=True, exist_ok=True)
-        return Worktree("worktree", str(path), str(path), claim.inside, claim.branch, claim.base)
+        return Worktree(
+            "worktree",
+            str(path),
+            origin=str(path),
+            inside=claim.inside,
+            branch=claim.branch,
+            base=claim.base,
+        )
 
     def _git(self) -> Git:
         return Git(str(self.path), self._environment)

@@ -32,7 +32,7 @@ from zot.swarm.task import (
     SwarmError,
     SwarmTask,
 )
-from zot.swarm.worktrees import Worktree
+from zot.swarm.worktrees import TreeOrigin, Worktree
 
 POLL_SECONDS = 20.0
 """A worker that asks for commands is kept waiting so long at most."""
@@ -46,8 +46,9 @@ class Superseded(SwarmError):
     code = "superseded"
 
 
-class Claim(Struct, frozen=True):
-    """What a worker needs to begin, or to go on where another one was cut off."""
+class Claim(TreeOrigin, frozen=True):
+    """What a worker needs to begin, or to go on where another one was cut off. To a worker the
+    origin is a name for the repository, the same for all its tasks."""
 
     task: SwarmTask
     waiting: dict[str, str]
@@ -59,11 +60,6 @@ class Claim(Struct, frozen=True):
     """The commit to begin with."""
     is_checkpoint: bool
     """The tip holds uncommitted work on top of its parent."""
-    base: str
-    branch: str
-    inside: str
-    origin: str
-    """A name for the repository, the same for all its tasks."""
     session_size: int
     resume_held: bool = False
 

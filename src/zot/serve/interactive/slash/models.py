@@ -25,7 +25,7 @@ from zot.settings.available import AvailableModels
 from zot.settings.login import keep_key, log_out
 from zot.settings.models import KnownModels
 from zot.tui.cells import Line
-from zot.tui.menu import Drawn, MenuItem, QuestionBox
+from zot.tui.menu import Drawn, MenuItem, QuestionBox, ShownQuestion
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
@@ -198,7 +198,7 @@ def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
 
     title = f"API key of {info.title or info.name}:"
     where = "it is kept in zot's home, for you alone; enter keeps it, esc leaves"
-    app.ask(title, where, [], answer, box=SecretBox)
+    app.ask(ShownQuestion(title, where), answer, box=SecretBox)
 
 
 def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:

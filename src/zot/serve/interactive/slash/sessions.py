@@ -18,7 +18,7 @@ from zot.sessions import library
 from zot.sessions.export import import_file
 from zot.tui.blocks import LinesBlock, LiveBlock, diff_lines
 from zot.tui.cells import Line, clean, clip
-from zot.tui.menu import AnswerKey, MenuItem
+from zot.tui.menu import AnswerKey, MenuItem, ShownQuestion
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
@@ -76,7 +76,7 @@ def _ask_back(app: App, seen: Rewound) -> None:
         )
 
     title = f"Back to before: {_shown(seen.text)}"
-    app.ask(title, lambda width: file_lines(seen.files, width), replies, answer)
+    app.ask(ShownQuestion(title, lambda width: file_lines(seen.files, width), replies), answer)
 
 
 def _went_back(app: App, done: Rewound, *, conversation: bool) -> None:
@@ -340,12 +340,12 @@ def timeline(app: App) -> None:
 
 
 def ask_text(app: App, title: str, text: str, then: Callable[[str], None], body: str = "") -> None:
-    app.ask(title, body, [], lambda _, typed: then(typed.strip()), text=text)
+    app.ask(ShownQuestion(title, body, text=text), lambda _, typed: then(typed.strip()))
 
 
 def confirm(app: App, title: str, then: Callable[[], None]) -> None:
     keys = [AnswerKey("n", "no", False), AnswerKey("y", "yes", True)]
-    app.ask(title, "", keys, lambda value, _: then() if value else None)
+    app.ask(ShownQuestion(title, replies=keys), lambda value, _: then() if value else None)
 
 
 def _when(seconds: float) -> str:

@@ -109,7 +109,7 @@ def calls_until_the_answer(home) -> int:
     hello(home, ["strace", "-f", "-s", "100", "-o", str(log)], ["-m", "zot", *words])
     lines = log.read_text(errors="replace").splitlines()
     calls = [line.split(maxsplit=1)[1] for line in lines]
-    end = next(at for at, call in enumerate(calls) if call.startswith("write") and "hello" in call)
+    end = next(at for at, call in enumerate(calls) if "write" in call[:6] and "hello" in call)
     return sum(not call.startswith(("futex", "<...", "---")) for call in calls[:end])
 
 

@@ -107,7 +107,7 @@ def test_a_session_stays_the_same_wherever_it_goes(name, story, named):
         title = {"title": "at first"} if named else {}
         meta = Meta("id-1", "/w", "m0", "p0", "2026-01-02T03:04:05Z", **title)
         path = str(place / "session.jsonl")
-        store = FileStore.create(path, meta, sync="off", format=name)
+        store = FileStore.create(path, meta, format=name)
         session = Session(id="id-1", store=store)
         store.follow(session)
         play(session, story)

@@ -44,6 +44,7 @@ class Cancel:
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
         self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], object]] = {}
+        self._watcher: Callable[[], object] | None = None
         self.before_wait: Callable[[], object] = _nothing
         """Called before each wait: what the client is to see is written, not kept until later."""
 
@@ -78,6 +79,8 @@ class Cancel:
             if self._gate is not None:
                 self._gate.open()
             callbacks = list(self._callbacks.values())
+            if self._watcher is not None:
+                callbacks.append(self._watcher)
         for callback in callbacks:
             callback()
 
@@ -87,6 +90,13 @@ class Cancel:
         if waits:
             self.before_wait()
         return _Calling(self, callback)
+
+    def watch_with(self, callback: Callable[[], object] | None) -> None:
+        """As `calling`, for the one who sees to it that the turn ends: until another is named."""
+        with self._lock:
+            self._watcher = callback
+        if self.aborted and callback is not None:
+            callback()
 
     def waking(self, condition: threading.Condition) -> _Calling:
         """Wake those who wait for the condition if the abort comes while the block runs."""

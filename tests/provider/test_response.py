@@ -41,9 +41,9 @@ def answers(draw):
     return early + head + sent, (status, headers, body, framing)
 
 
-def read(pieces):
+def read(pieces, parser=None):
     """What a parser makes of the pieces: everything that a caller can see."""
-    parser = ResponseParser()
+    parser = parser or ResponseParser()
     body = b""
     for piece in pieces:
         while piece and not parser.is_complete and not parser.error:
@@ -126,6 +126,22 @@ def test_a_second_answer_is_not_read_and_the_connection_not_kept():
     parser = ResponseParser()
     assert parser.feed(one + b"a" + one + b"b") == b"a"
     assert (parser.is_complete, parser.keeps_alive, parser.error) == (True, False, "")
+
+
+def test_what_follows_an_answer_and_is_none_is_not_read_and_the_connection_not_kept():
+    parser = ResponseParser()
+    assert parser.feed(b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nanoise") == b"a"
+    assert (parser.is_complete, parser.keeps_alive, parser.error) == (True, False, "")
+
+
+@given(st.lists(st.tuples(answers(), st.lists(st.integers(0, 10_000), max_size=6)), max_size=5))
+def test_the_answers_of_a_connection_are_read_as_each_by_itself(story):
+    parser = ResponseParser()
+    for (data, _), cuts in story:
+        assert read(cut(data, cuts), parser) == read([data])
+        if not parser.keeps_alive:
+            break
+        parser.begin()
 
 
 def test_headers_sent_twice_are_joined():

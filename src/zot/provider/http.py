@@ -334,7 +334,8 @@ class Http:
             raise
         except OSError as error:
             broken = error  # a server that refuses a large request answers and hangs up
-        line.parser = parser = ResponseParser()
+        parser = line.parser
+        parser.begin()
         if not connection.is_readable(HEAD_START):
             cancel.before_wait()
         end = time.monotonic() + self.idle_seconds

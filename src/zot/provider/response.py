@@ -13,9 +13,16 @@ MAX_HEAD = 64 * 1024
 
 
 class ResponseParser:
-    """Reads one answer, and tells where it ends."""
+    """Reads one answer, and tells where it ends; then the next one, if it is told to."""
 
     def __init__(self) -> None:
+        self._body: list[bytes] = []
+        self.on_body = self._body.append  # httptools calls it; one Python frame less for each delta
+        self._parser = HttpResponseParser(self)
+        self.begin()
+
+    def begin(self) -> None:
+        """Nothing of the answer was read yet. Of the one before, everything was."""
         self.status = 0
         self.reason = ""
         self.headers: dict[str, str] = {}
@@ -26,12 +33,9 @@ class ResponseParser:
         """Once complete: the server is willing to take another request."""
         self.error = ""
         """What makes it no answer; the body before it still counts."""
-        self._body: list[bytes] = []
         self._size = 0
         """Pieces of the body that belong to this answer, once it is complete."""
         self._barren = 0
-        self.on_body = self._body.append  # httptools calls it; one Python frame less for each delta
-        self._parser = HttpResponseParser(self)
 
     @property
     def wanted(self) -> int:
@@ -45,7 +49,9 @@ class ResponseParser:
         except HttpParserUpgrade:
             self.error = "it switches to another protocol"
         except HttpParserError as error:
-            if not self.is_complete:  # else it is what follows the answer, which nobody reads
+            if self.is_complete:  # it is what follows the answer: nobody reads it, nor more
+                self.keeps_alive = False
+            else:
                 self.error = str(error) or type(error).__name__
         pieces = self._body[: self._size] if self.is_complete else self._body
         body = b"".join(pieces) if self.has_head else b""

@@ -31,6 +31,7 @@ class Plain(Frozen, gc=False):
 # --- content ---------------------------------------------------------------------------------
 
 
+@final
 class Text(Plain):
     text: str
 

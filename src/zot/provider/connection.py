@@ -174,17 +174,22 @@ class Connection:
 
     # --- using -------------------------------------------------------------------------------
 
-    def send(self, data: bytes, before_wait: Callable[[], object] = lambda: None) -> None:
+    def send(
+        self, head: bytes, body: bytes = b"", before_wait: Callable[[], object] = lambda: None
+    ) -> None:
         """Raises TimeoutError, as `receive`."""
-        sock = self._sock or self._socket()
+        sock, size = self._sock or self._socket(), len(head) + len(body)
         try:
-            sent = sock.send(data) if self._is_secured else sock.send(data, socket.MSG_DONTWAIT)
+            if self._is_secured:
+                sent = sock.send(head + body)
+            else:  # as two pieces: a body may be large
+                sent = sock.sendmsg((head, body), (), socket.MSG_DONTWAIT)
         except BlockingIOError:
             sent = 0
-        if sent < len(data):
+        if sent < size:
             before_wait()
             try:
-                sock.sendall(memoryview(data)[sent:])
+                sock.sendall(memoryview(head + body)[sent:])
             except BlockingIOError as error:
                 raise TimeoutError("timed out") from error
 

@@ -242,8 +242,7 @@ class Http:
         head = last[1]
         if body is not None:
             head = b"%scontent-length: %d\r\n" % (head, len(body))
-        data = b"\r\n".join((head, body or b""))
-        line, start = self._start(data, cancel)
+        line, start = self._start(head + b"\r\n", body or b"", cancel)
         return HttpAnswer(self, line, start, cancel, None if is_download else MAX_BODY)
 
     def close(self) -> None:
@@ -273,7 +272,7 @@ class Http:
                 return
         line.connection.close()
 
-    def _start(self, data: bytes, cancel: Cancel) -> tuple[Line, bytes]:
+    def _start(self, head: bytes, body: bytes, cancel: Cancel) -> tuple[Line, bytes]:
         """Send the request; the line on which its answer comes, and the start of its body."""
         with self._lock:
             kept, self._kept = self._kept, None
@@ -282,21 +281,21 @@ class Http:
             kept = None
         if kept is not None:
             try:
-                return kept, self._ask(kept, data, cancel)
+                return kept, self._ask(kept, head, body, cancel)
             except errors.NetworkError:
                 if kept.has_received:
                     raise
                 # The server closed the kept connection while the request was on its way.
         line = Line(Connection(self.address, self._proxy, self.connect_seconds))
-        return line, self._ask(line, data, cancel)
+        return line, self._ask(line, head, body, cancel)
 
-    def _ask(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
+    def _ask(self, line: Line, head: bytes, body: bytes, cancel: Cancel) -> bytes:
         try:
             with cancel.calling(line.connection.abort, waits=False):
                 if not line.connection.is_open:
                     cancel.before_wait()
                     self._connect(line.connection, cancel)
-                start = self._read_head(line, data, cancel)
+                start = self._read_head(line, head, body, cancel)
                 if cancel.aborted:
                     raise errors.Cancelled
                 return start
@@ -322,14 +321,14 @@ class Http:
             failed.retryable = not hasattr(error, "verify_code")
             raise failed from error
 
-    def _read_head(self, line: Line, data: bytes, cancel: Cancel) -> bytes:
+    def _read_head(self, line: Line, head: bytes, body: bytes, cancel: Cancel) -> bytes:
         """Send the request and read on to the end of the answer's head; what came of its body."""
         connection = line.connection
         line.has_received = False
         connection.limit_wait(self.idle_seconds)
         broken: OSError | None = None
         try:
-            connection.send(data, cancel.before_wait)
+            connection.send(head, body, cancel.before_wait)
         except TimeoutError:
             raise
         except OSError as error:

@@ -10,6 +10,7 @@ import threading
 import time
 from _thread import get_ident
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error
@@ -177,15 +178,12 @@ class Run:
     def work(self) -> bool:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
         with self._working:
-            self.cancel.watch_with(self._watch)
+            self.cancel.watch_with(partial(self._runtime.watch, self))
             self.worker = get_ident()
             self._run()
             self.worker = 0
             self.cancel.watch_with(None)
         return not self._given_up
-
-    def _watch(self) -> None:
-        self._runtime.watch(self)
 
     def wait_or_give_up(self) -> None:
         """After an abort, in a thread of its own: the work gets a moment to wind up."""

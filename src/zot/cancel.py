@@ -95,7 +95,8 @@ class Cancel:
         """As `calling`, for the one who sees to it that the turn ends: until another is named."""
         with self._lock:
             self._watcher = callback
-        if self.aborted and callback is not None:
+            aborted = self.aborted
+        if aborted and callback is not None:
             callback()
 
     def waking(self, condition: threading.Condition) -> _Calling:

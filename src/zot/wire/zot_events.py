@@ -47,7 +47,7 @@ OtherEvent = (
     | PersonEvent
 )
 """What is not told in one way to everybody."""
-LESS_URGENT: tuple[type[Event], ...] = (events.UserMessage, events.TurnStart)
+LESS_URGENT: frozenset[type[Event]] = frozenset((events.UserMessage, events.TurnStart))
 """Less than the request to the model that follows them."""
 
 

@@ -25,7 +25,9 @@ _LONE_HALF = (
     rb"\\u[dD](?:" + _HIGH + rb"(?!\\u[dD]" + _LOW + rb")"
     rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
 )
-_encode = msgspec.json.Encoder().encode
+plain_json = msgspec.json.Encoder().encode
+"""As `encode_json`, for what has only whole characters and numbers; else it raises ValueError or
+OverflowError."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
@@ -80,9 +82,9 @@ def prepared(*types: Any) -> None:
 def encode_json(value: Any) -> bytes:
     """The value as JSON, whatever its texts and numbers are."""
     try:
-        return _encode(value)
+        return plain_json(value)
     except (ValueError, OverflowError):  # half a pair, or a number that is too long
-        return _encode(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
+        return plain_json(whole_value(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,))))
 
 
 def indented_json(value: Any) -> bytes:

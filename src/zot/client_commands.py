@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from zot.provider.types import Image, Level
 from zot.wire import commands as wire
 from zot.wire import frames
-from zot.wire.first import Command
+from zot.wire.first import Command, ImageData
 from zot.wire.parse import Response
 from zot.wire.zot import ModelSet, ReasoningSet
 
@@ -238,5 +238,5 @@ def said(command: Command) -> dict[str, Any]:
     }
 
 
-def pictures(images: Sequence[Image]) -> tuple[wire.ImageData, ...] | None:
-    return tuple(wire.ImageData(image.mime_type, image.data) for image in images) or None
+def pictures(images: Sequence[Image]) -> tuple[ImageData, ...] | None:
+    return tuple(ImageData(image.mime_type, image.data) for image in images) or None

@@ -20,7 +20,7 @@ from zot.lines import Lane, encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
 from zot.wire import zot
-from zot.wire.first import Hello, Ping
+from zot.wire.first import Hello, Ping, Prompt
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ServedAgent(RuntimeClient):
             self._server.unnamed.warm_up()
         elif type(command) is Hello:
             self._server.unnamed.hello(incoming, command)
-        elif type(command) is commands.Prompt:
+        elif type(command) is Prompt:
             self._prompt(incoming, command)
         else:
             self._handle(incoming, command)
@@ -192,7 +192,7 @@ class ServedAgent(RuntimeClient):
                 assert_never(command)
         return UNSET
 
-    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+    def _prompt(self, incoming: Incoming, command: Prompt) -> None:
         if command.run and self._repeated(incoming, command.run):
             return
         runtime, limits = self.built or self.runtime, None
@@ -253,7 +253,7 @@ class ServedAgent(RuntimeClient):
             raise NotFoundError("events are kept only with --durable")
         return self._kept
 
-    def _limits(self, command: commands.Prompt, usual: Limits) -> Limits:
+    def _limits(self, command: Prompt, usual: Limits) -> Limits:
         """The limits of a prompt that brings some of its own."""
         own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
         return replace(usual, **own)

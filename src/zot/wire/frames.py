@@ -18,7 +18,7 @@ from zot.core.source import ExtensionState
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
 from zot.text import Frozen
-from zot.wire.commands import LimitsData
+from zot.wire.first import LimitsData
 
 # --- content blocks and messages ---------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from zot import lines
 from zot.errors import CommandError, ZotError
 from zot.later import Later
 from zot.text import Frozen, escaped
-from zot.wire.first import Hello, Ping
+from zot.wire.first import Hello, Ping, Prompt
 
 if TYPE_CHECKING:
     from zot.wire import commands
@@ -106,7 +106,7 @@ class Incoming(Frozen):
     """Whom it is for, as it was written; looked at with the feature `agents` only."""
 
 
-FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping}
+FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping, "prompt": Prompt}
 _envelope = msgspec.json.Decoder(Envelope).decode
 _plain_names: dict[bytes, str] = {}
 """The words that came, as they stand in a line."""

@@ -238,6 +238,8 @@ class LineWriter:
         self._busy: list[Lane] = []
         """Those with lines that wait, in the order of their turns."""
         self._size = 0
+        self.overfull = False
+        """So much waits that no more commands should be answered."""
         self._closed = False
         self.failure: OSError | None = None
         """Why nothing can be written any more."""
@@ -313,6 +315,7 @@ class LineWriter:
         lane.waiting.append(data)
         lane.size += len(data)
         self._size += len(data)
+        self.overfull = self._size >= OVERFULL
         return True
 
     def flush(self) -> None:
@@ -333,11 +336,6 @@ class LineWriter:
             self._lanes.remove(lane)
             self._direct = len(self._lanes) <= FEW
             self._room.notify_all()
-
-    @property
-    def overfull(self) -> bool:
-        """So much waits that no more commands should be answered."""
-        return self._size >= OVERFULL
 
     def wait(self, cancel: Cancel, lane: Lane | None = None) -> None:
         """Return when there is room, or at once when the turn is aborted."""
@@ -429,6 +427,7 @@ class LineWriter:
         with self._room:
             before = self.overfull
             self._size -= len(data)
+            self.overfull = self._size >= OVERFULL
             for lane, lines in batch:
                 lane.size -= sum(map(len, lines))
             drained = before and not self.overfull
@@ -467,7 +466,7 @@ class LineWriter:
             for lane in self._lanes:
                 lane.waiting.clear()
                 lane.size = 0
-            self._size = 0
+            self._size, self.overfull = 0, False
             self._room.notify_all()
         self._gone()
 

@@ -436,10 +436,10 @@ class Agent:
     ) -> types.Message:
         origin = answer.origin(finished.stop, usage)
         message = types.Message("assistant", finished.content, time.time(), origin)
-        context = HookContext(io.cancel, io.emit)
         for hook in self._reply_hooks:
             if hook.idle:
                 continue
+            context = HookContext(io.cancel, io.emit)
             verdict = asked(partial(hook.before_reply, message, context))
             if isinstance(verdict, Block):
                 return _with_text(message, f"[reply withheld: {verdict.reason}]")

@@ -121,6 +121,7 @@ class Runtime(CommandedRuns):
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
+        self.prepare = self._sources.prepare
         self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
         self._tell_approval(agent.model)
         if parts.approval is not None and parts.durable is not None:
@@ -173,9 +174,6 @@ class Runtime(CommandedRuns):
     def start(self) -> None:
         """Let extensions start now, while the client thinks; else they do with the first run."""
         self._sources.start()
-
-    def prepare(self, cancel: Cancel) -> None:
-        self._sources.prepare(cancel)
 
     def stop(self) -> None:
         """Abort what runs and wait for its end. Raises BusyError: it does not stop."""

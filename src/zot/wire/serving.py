@@ -132,18 +132,12 @@ class LineServer(RuntimeClient):
             data = read_stdin()
             if not data:
                 return self._end_of_input(splitter)
-            if (code := self._take_data(data, splitter)) is not None:
-                return code
-
-    def _take_data(self, data: bytes, splitter: LineSplitter) -> int | None:
-        """Answer what these bytes complete; the exit code if that ends the process."""
-        for line in splitter.feed(data):
-            # A client that asks and never reads is not answered until it has read.
-            while self.writer.overfull:
-                if (code := self._woken()) is not None:
-                    return code
-            self.take_line(line)
-        return None
+            for line in splitter.feed(data):
+                # A client that asks and never reads is not answered until it has read.
+                while self.writer.overfull:
+                    if (code := self._woken()) is not None:
+                        return code
+                self.take_line(line)
 
     def _poll(self) -> select.poll:
         """What can end the process: a byte on the pipe, and a client that no longer reads. The

@@ -16,6 +16,7 @@ from zot import lines as ndjson
 from zot.cancel import Cancel
 from zot.errors import CommandError
 from zot.lines import (
+    AT_ONCE,
     LineCutter,
     LineSplitter,
     LineTooLong,
@@ -202,6 +203,21 @@ def test_a_line_is_written_by_who_has_it_while_the_pipe_takes_it(pipe, system):
         taken += os.read(read, 65536)
     assert taken == full * 16 + b"2\n"
     writer.close(PATIENCE)
+
+
+def test_a_client_that_reads_each_line_is_not_kept_waiting_by_a_thread(pipe, system):
+    read, write, _ = pipe
+    writer = LineWriter(write)
+    for number in range(10 * AT_ONCE):
+        line = b"%d\n" % number
+        writer.put(line)
+        assert os.read(read, 100) == line
+    assert writer._thread is None
+    for _ in range(2 * AT_ONCE):
+        writer.put(b"x\n")
+    assert writer._thread is not None
+    writer.close(PATIENCE)
+    assert os.read(read, 1000) == b"x\n" * 2 * AT_ONCE
 
 
 def test_what_is_told_later_is_made_when_it_is_written_and_in_its_order(pipe):

@@ -35,6 +35,8 @@ AT_ONCE = 16
 """Lines that may come at once before those that follow are written together."""
 MOST_LATER = 16
 """Lines that may wait to be made."""
+SMALL = 1024
+"""Bytes of a line that may be written beyond that, to a client that waits for it."""
 REFILL = 0.0005
 """Seconds after which one more line may."""
 LONGEST_NUMBER = 4300
@@ -367,10 +369,10 @@ class LineWriter:
         now = time.monotonic()
         credit = self._credit + (now - self._last_put) / REFILL
         self._last_put = now
-        if credit < 1:
+        if credit < 1 and (len(data) > SMALL or not self._is_read()):
             self._credit = 0.0
             return False
-        self._credit = (credit if credit < AT_ONCE else AT_ONCE) - 1
+        self._credit = max(0.0, (credit if credit < AT_ONCE else AT_ONCE) - 1)
         try:
             if self._at_once:
                 return os.pwritev(self._fd, (data,), -1, self._at_once) == len(data)
@@ -382,6 +384,18 @@ class LineWriter:
                 self._at_once = 0  # an older system: it is asked first
                 return self._write_now(data)
             return False  # the thread will meet it too, and tell
+
+    def _is_read(self) -> bool:
+        """Whether the client has read all there is: it asks one thing after the other."""
+        import fcntl  # deferred: for a client that asks a lot
+        import termios
+
+        unread = bytearray(4)
+        try:
+            fcntl.ioctl(self._fd, termios.FIONREAD, unread)
+        except OSError:
+            return False
+        return not any(unread)
 
     def _ring(self) -> bool:
         """Wake the thread, or start it; False: the system has no thread left."""

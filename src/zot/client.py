@@ -27,13 +27,14 @@ from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image as Image
 from zot.text import Frozen
-from zot.wire import frames
+from zot.wire import frames, shapes
 from zot.wire.commands import AddedMessage, RunCommand
 from zot.wire.first import Command, Hello
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
-from zot.wire.frames import AgentShape, EventFrame
+from zot.wire.frames import EventFrame
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
+from zot.wire.shapes import AgentShape
 from zot.wire.zot import HelloData, RunEnd, Started
 
 MAX_FRAME = 256 * 1024 * 1024
@@ -73,7 +74,7 @@ class EventIterator(Iterator[Event]):
         """The server knew a durable run of this name: it goes on."""
         self.end: RunEnd | None = None
         """How a durable run ended that had ended before: then no event comes."""
-        self.ran: frames.CommandRan | None = None
+        self.ran: shapes.CommandRan | None = None
         """What a command did that was submitted; where it gave no prompt, no event comes."""
         self._client = client
         self._timeout = timeout
@@ -218,14 +219,14 @@ class Client(ClientCommands):
                 if agent and listener is on_event:
                     del self._listeners[agent]
             raise
-        name = answer.data_as(frames.AgentOpened).agent
+        name = answer.data_as(shapes.AgentOpened).agent
         with self._condition:
             self._listeners[name] = on_event
         return ClientAgent(self, name)
 
     def list_agents(self) -> tuple[AgentShape, ...]:
         """The agents that were opened."""
-        return self.request("list_agents").data_as(frames.AgentList).agents
+        return self.request("list_agents").data_as(shapes.AgentList).agents
 
     def close_agent(self, agent: str) -> None:
         """Abort what an agent does, and wait until it is gone."""
@@ -287,7 +288,7 @@ class Client(ClientCommands):
         self._send(word(command), said(command) | for_agent(agent), id)
         answer = self._answer(id)
         if isinstance(command, RunCommand):
-            run.ran = answer.data_as(frames.CommandRan)
+            run.ran = answer.data_as(shapes.CommandRan)
             run.queued = run.ran.queued
         else:
             started = answer.data_as(Started)

@@ -10,7 +10,7 @@ from msgspec.structs import fields
 
 from zot.provider.types import Image, Level
 from zot.wire import commands as wire
-from zot.wire import frames
+from zot.wire import frames, shapes
 from zot.wire.first import Command, ImageData
 from zot.wire.parse import Response
 from zot.wire.zot import ModelSet, ReasoningSet
@@ -93,7 +93,7 @@ class ClientCommands:
 
     resume_run = told(wire.ResumeRun)
     """Say how a durable run goes on that is held after a crash."""
-    events = asked(wire.Events, frames.EventsRead)
+    events = asked(wire.Events, shapes.EventsRead)
     """The events of a durable session behind a `seq`, also those of servers before this one.
     `parse_frame` makes events of them; ask again from `last` while there is `more`."""
 
@@ -120,23 +120,23 @@ class ClientCommands:
     """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, perhaps with
     other arguments than the model's."""
 
-    def approvals(self) -> tuple[frames.ApprovalShape, ...]:
+    def approvals(self) -> tuple[shapes.ApprovalShape, ...]:
         """What runs without a question, because it was allowed for the project or this session."""
-        return self.request("get_approvals").data_as(frames.Approvals).approvals
+        return self.request("get_approvals").data_as(shapes.Approvals).approvals
 
     remove_approval = told(wire.RemoveApproval)
     """Ask again from now on."""
 
     # --- questions ---------------------------------------------------------------------------
 
-    state = asked(wire.GetState, frames.State)
+    state = asked(wire.GetState, shapes.State)
 
     def messages(self) -> tuple[frames.MessageShape, ...]:
-        return self.request("get_messages").data_as(frames.Messages).messages
+        return self.request("get_messages").data_as(shapes.Messages).messages
 
-    def models(self, *, everywhere: bool = False) -> tuple[frames.ModelShape, ...]:
+    def models(self, *, everywhere: bool = False) -> tuple[shapes.ModelShape, ...]:
         """Those of the provider, or of every one with a credential."""
-        return self._tell(wire.GetModels(everywhere)).data_as(frames.Models).models
+        return self._tell(wire.GetModels(everywhere)).data_as(shapes.Models).models
 
     clear = told(wire.Clear)
 
@@ -155,52 +155,52 @@ class ClientCommands:
 
     def sessions(
         self, *, everywhere: bool = False, limit: int = 100
-    ) -> tuple[frames.SessionShape, ...]:
-        return self._tell(wire.ListSessions(everywhere, limit)).data_as(frames.Sessions).sessions
+    ) -> tuple[shapes.SessionShape, ...]:
+        return self._tell(wire.ListSessions(everywhere, limit)).data_as(shapes.Sessions).sessions
 
-    def new_session(self) -> frames.SessionShape:
-        return self._tell(wire.NewSession()).data_as(frames.SessionLoaded).session
+    def new_session(self) -> shapes.SessionShape:
+        return self._tell(wire.NewSession()).data_as(shapes.SessionLoaded).session
 
-    def load_session(self, session: str) -> frames.SessionShape:
+    def load_session(self, session: str) -> shapes.SessionShape:
         """Go on with a kept session: a path, the beginning of an id, or `latest`."""
-        return self._tell(wire.LoadSession(session)).data_as(frames.SessionLoaded).session
+        return self._tell(wire.LoadSession(session)).data_as(shapes.SessionLoaded).session
 
     def fork_session(
         self, session: str = "", at: str | int | None = None, *, load: bool = True
-    ) -> frames.SessionShape:
+    ) -> shapes.SessionShape:
         """Copy a session, up to an entry or so many messages, and go on there."""
         copied = self._tell(wire.ForkSession(session, at, load))
-        return copied.data_as(frames.SessionLoaded).session
+        return copied.data_as(shapes.SessionLoaded).session
 
     def export_session(self, session: str = "", format: str = "zotsession", path: str = "") -> str:
         """A session as text, or as a file where a path is given; the text, or the file's path."""
         answer = self.request("export_session", session=session, format=format, path=path)
-        data = answer.data_as(frames.SessionExported)
+        data = answer.data_as(shapes.SessionExported)
         text = data.path if path else data.content
         return "" if text is UNSET else text
 
-    def checkpoints(self) -> tuple[frames.CheckpointShape, ...]:
+    def checkpoints(self) -> tuple[shapes.CheckpointShape, ...]:
         """The prompts of the conversation: where `rewind` can go back to."""
-        return self.request("checkpoints").data_as(frames.CheckpointList).checkpoints
+        return self.request("checkpoints").data_as(shapes.CheckpointList).checkpoints
 
-    rewind = asked(wire.Rewind, frames.Rewound)
+    rewind = asked(wire.Rewind, shapes.Rewound)
     """Go back to before a prompt (the last one), with the conversation, with the files that
     tools changed since, or both; `preview`: only say what would be done."""
 
-    def changed_files(self) -> tuple[frames.ChangedFileShape, ...]:
+    def changed_files(self) -> tuple[shapes.ChangedFileShape, ...]:
         """What tools changed in this session, each file with its diff from before to now."""
-        return self.request("get_changes").data_as(frames.Changes).files
+        return self.request("get_changes").data_as(shapes.Changes).files
 
     # --- commands, questions, the shell ------------------------------------------------------
 
-    def commands(self) -> tuple[frames.CommandShape, ...]:
+    def commands(self) -> tuple[shapes.CommandShape, ...]:
         """What a person can type after a slash."""
-        return self.request("get_commands").data_as(frames.Commands).commands
+        return self.request("get_commands").data_as(shapes.Commands).commands
 
-    def run_command(self, name: str, args: str = "") -> frames.CommandRan:
+    def run_command(self, name: str, args: str = "") -> shapes.CommandRan:
         """Run a command. A result with the action `prompt` is for you to pass on to `prompt`; a
         tool that the command wants to run before the model runs with `submit_command` only."""
-        return self._tell(wire.RunCommand(name, args, submit=False)).data_as(frames.CommandRan)
+        return self._tell(wire.RunCommand(name, args, submit=False)).data_as(shapes.CommandRan)
 
     def submit_command(
         self, name: str, args: str = "", *, timeout: float | None = None
@@ -209,16 +209,16 @@ class ClientCommands:
         that it makes, tools that it wants to run first included; `ran` is what it did."""
         return self._run(wire.RunCommand(name, args), timeout)
 
-    def reload_extensions(self) -> tuple[frames.ExtensionShape, ...]:
+    def reload_extensions(self) -> tuple[shapes.ExtensionShape, ...]:
         """Stop all extensions and start those that are there now."""
-        return self.request("reload_ext").data_as(frames.Reloaded).extensions
+        return self.request("reload_ext").data_as(shapes.Reloaded).extensions
 
     panel_key = told(wire.PanelKey)
     """A key for a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
     panel_resize = told(wire.PanelResize)
     """Say how many columns and rows the panel has."""
     panel_close = told(wire.PanelClose)
-    run_shell = asked(wire.RunShell, frames.ShellRan)
+    run_shell = asked(wire.RunShell, shapes.ShellRan)
     """Run a shell command; it goes into the transcript. Limited by the client's `timeout`."""
     abort_shell = told(wire.AbortShell)
     answer = told(wire.Answer)

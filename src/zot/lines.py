@@ -11,13 +11,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import CommandError
+from zot.later import Later
 from zot.text import encode_json, escaped, plain_json, whole_escapes
+
+if TYPE_CHECKING:
+    import fcntl
+    import termios
+else:  # for a client that asks a lot
+    fcntl, termios = Later("fcntl"), Later("termios")
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
@@ -387,9 +394,6 @@ class LineWriter:
 
     def _is_read(self) -> bool:
         """Whether the client has read all there is: it asks one thing after the other."""
-        import fcntl  # deferred: for a client that asks a lot
-        import termios
-
         unread = bytearray(4)
         try:
             fcntl.ioctl(self._fd, termios.FIONREAD, unread)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.lines import encode_line
-from zot.wire import frames
+from zot.wire import frames, shapes
 from zot.wire.frames import EventFrame
 from zot.wire.parse import KNOWN, FrameError, Response, Unknown, parse_frame
 
@@ -83,9 +83,9 @@ def test_a_response_is_parsed_with_its_id_as_it_was():
 
 def test_the_data_of_a_response_becomes_a_type_or_an_error():
     response = Response("get_models", True, data={"models": []})
-    assert response.data_as(frames.Models) == frames.Models(())
+    assert response.data_as(shapes.Models) == shapes.Models(())
     with pytest.raises(FrameError, match="the answer to 'get_models' has another shape"):
-        response.data_as(frames.State)
+        response.data_as(shapes.State)
 
 
 def test_a_frame_of_a_later_version_is_unknown_and_keeps_its_fields():

@@ -22,7 +22,7 @@ from zot.provider.types import (
 )
 from zot.runtime.runtime import State
 from zot.text import encode_json
-from zot.wire import commands, frames, zot, zot_replies
+from zot.wire import commands, frames, shapes, zot, zot_replies
 from zot.wire.commands import AnyCommand
 from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
@@ -267,10 +267,10 @@ def test_results_nest_in_messages():
 def test_the_least_size_is_never_more_than_the_real_one(text):
     said = (Message("user", (Text(text), RESULT), 0.0), Message("tool", (RESULT,), 0.0))
     kept = KeptMessages()
-    whole = encode_json(frames.Messages(tuple(map(message_shape, said))))
+    whole = encode_json(shapes.Messages(tuple(map(message_shape, said))))
     assert least_size(said) <= kept.least_size(said) <= len(whole)
     incoming = zot.decode(b'{"type":"get_messages","id":7}')
-    line = zot.encode(zot.success(incoming, frames.Messages(tuple(map(message_shape, said)))))
+    line = zot.encode(zot.success(incoming, shapes.Messages(tuple(map(message_shape, said)))))
     for _ in range(2):
         assert zot.success_in_pieces(incoming, kept.answer(said)) == line
         assert kept.least_size(said) <= len(whole)

@@ -43,18 +43,15 @@ from zot.wire.follow import KeptEvent, follow
 from zot.wire.frames import (
     ContentBlock,
     EventFrame,
-    EventsRead,
     ImageBlock,
-    McpServerShape,
     MessageShape,
-    ModelShape,
-    State,
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
     UsageShape,
 )
 from zot.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
+from zot.wire.shapes import EventsRead, McpServerShape, ModelShape, State
 
 if TYPE_CHECKING:
     from zot.sdk.aio import AsyncEventStream, AsyncRuntime, follow_async

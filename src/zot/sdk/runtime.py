@@ -27,8 +27,9 @@ from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
 from zot.text import Frozen
 from zot.wire import frames, zot_replies
-from zot.wire.frames import EventsRead, McpServerShape, MessageShape, ModelShape, State, UsageShape
+from zot.wire.frames import MessageShape, UsageShape
 from zot.wire.kept import events_read
+from zot.wire.shapes import EventsRead, McpServerShape, ModelShape, State
 from zot.wire.zot_events import approval_request, extension_ask, message_shape, usage_shape
 
 Asked = ParamSpec("Asked")

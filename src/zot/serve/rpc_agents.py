@@ -15,7 +15,7 @@ from zot.errors import BusyError, CommandError, NotFoundError, ZotError
 from zot.runtime.agents import AgentInfo, AgentRequest, Agents
 from zot.serve.rpc import RpcServer
 from zot.serve.rpc_served import ServedAgent, signature_of
-from zot.wire import commands, frames
+from zot.wire import commands, shapes
 from zot.wire.zot import Incoming
 from zot.wire.zot_events import usage_shape
 
@@ -66,8 +66,8 @@ class NamedAgents:
             case commands.CloseAgent(name):
                 self._close(incoming, name)
             case commands.ListAgents():
-                shapes = tuple(map(self._shape, self._agents.list()))
-                unnamed.answer(incoming, frames.AgentList(shapes))
+                listed = tuple(map(self._shape, self._agents.list()))
+                unnamed.answer(incoming, shapes.AgentList(listed))
             case _:
                 assert_never(command)
 
@@ -77,7 +77,7 @@ class NamedAgents:
 
         name, runtime = self._agents.open(command.agent, request_of(command), client)
         # Answered before anything of it can be told.
-        self._server.unnamed.answer(incoming, frames.AgentOpened(name))
+        self._server.unnamed.answer(incoming, shapes.AgentOpened(name))
         runtime.start()
         self.get(name).recover()
 
@@ -117,7 +117,7 @@ class NamedAgents:
         for thread in self._closing:
             thread.join()
 
-    def _shape(self, info: AgentInfo) -> frames.AgentShape:
+    def _shape(self, info: AgentInfo) -> shapes.AgentShape:
         seq = 0
         try:
             seq = self.get(info.agent).seq
@@ -125,7 +125,7 @@ class NamedAgents:
             pass  # it was closed meanwhile
         fields = asdict(info) | {"usage": usage_shape(info.usage)}
         fields["parent"] = UNSET if info.parent is None else info.parent
-        return frames.AgentShape(seq=seq, **fields)
+        return shapes.AgentShape(seq=seq, **fields)
 
 
 def request_of(command: commands.OpenAgent) -> AgentRequest:

@@ -16,7 +16,7 @@ from zot.core.source import CommandResult
 from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
 from zot.runtime.commands import RELOAD
 from zot.runtime.runtime import Runtime
-from zot.wire import commands, frames
+from zot.wire import commands, shapes
 from zot.wire.zot import Incoming
 
 Slow = commands.GetCommands | commands.RunCommand | commands.ReloadExt | commands.RunShell
@@ -76,7 +76,7 @@ class SlowCommands:
                     self._answer(incoming, self._reloaded())
                 case commands.RunShell(text, hidden):
                     ran = self._runtime.run_shell(text, hidden=hidden, cancel=self._cancel)
-                    self._answer(incoming, frames.ShellRan(**asdict(ran)))
+                    self._answer(incoming, shapes.ShellRan(**asdict(ran)))
                 case _:
                     assert_never(command)
         except ZotError as error:
@@ -86,13 +86,13 @@ class SlowCommands:
         except Exception as error:  # around an extension: its bug, or ours, ends this command only
             self._fail(incoming, internal_error(error))
 
-    def _commands(self) -> frames.Commands:
+    def _commands(self) -> shapes.Commands:
         infos = self._runtime.commands(self._cancel)
-        shapes = (
-            frames.CommandShape(info.name, info.description, info.source, info.kind)
+        listed = (
+            shapes.CommandShape(info.name, info.description, info.source, info.kind)
             for info in infos
         )
-        return frames.Commands(tuple(shapes))
+        return shapes.Commands(tuple(listed))
 
     def _answer_result(self, incoming: Incoming, result: CommandResult, *, submit: bool) -> None:
         name, text = result.source, result.text
@@ -106,24 +106,24 @@ class SlowCommands:
                     call=result.call,
                     accepted=lambda ahead: self._answer(
                         incoming,
-                        frames.CommandRan("prompt", name, prompt=text, started=True, queued=ahead),
+                        shapes.CommandRan("prompt", name, prompt=text, started=True, queued=ahead),
                         tag=incoming.id,
                     ),
                 )
             case "prompt":
-                self._answer(incoming, frames.CommandRan("prompt", name, prompt=text))
+                self._answer(incoming, shapes.CommandRan("prompt", name, prompt=text))
             case "insert":
-                self._answer(incoming, frames.CommandRan("insert", name, insert=text))
+                self._answer(incoming, shapes.CommandRan("insert", name, insert=text))
             case "display":
-                self._answer(incoming, frames.CommandRan("display", name, display=text))
+                self._answer(incoming, shapes.CommandRan("display", name, display=text))
             case "noop" | "open_panel":
-                self._answer(incoming, frames.CommandRan(result.action, name, panel=result.panel))
+                self._answer(incoming, shapes.CommandRan(result.action, name, panel=result.panel))
             case _:
                 assert_never(result.action)
 
-    def _reloaded(self) -> frames.Reloaded:
+    def _reloaded(self) -> shapes.Reloaded:
         states = self._runtime.reload_extensions()
-        return frames.Reloaded(tuple(frames.ExtensionShape(**asdict(state)) for state in states))
+        return shapes.Reloaded(tuple(shapes.ExtensionShape(**asdict(state)) for state in states))
 
 
 def is_reload(command: Slow) -> bool:

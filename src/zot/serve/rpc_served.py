@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from zot.serve.rpc_commands import SlowCommands
     from zot.wire import commands, kept, zot_events, zot_replies
     from zot.wire.commands import AnyCommand, OtherCommand
-    from zot.wire.frames import EventFrame, EventsRead, State
+    from zot.wire.frames import EventFrame
     from zot.wire.kept import KeptFrames
+    from zot.wire.shapes import EventsRead, State
     from zot.wire.zot_replies import KeptMessages
 else:
     runs = Later("zot.runtime.run")

@@ -16,7 +16,7 @@ from zot.core.session import SessionInfo
 from zot.provider.types import Block, Image, Message, Text, ToolCall, ToolResult
 from zot.runtime.runtime import Runtime
 from zot.sessions.rows import rfc3339, unix
-from zot.wire import commands, frames, zot_replies
+from zot.wire import commands, shapes, zot_replies
 from zot.wire.zot_events import approval_request, extension_ask
 
 SessionCommand = (
@@ -31,13 +31,13 @@ SessionCommand = (
     | commands.SetMessages
 )
 Answer = (
-    frames.Sessions
-    | frames.SessionLoaded
-    | frames.SessionExported
-    | frames.CheckpointList
-    | frames.Rewound
-    | frames.Changes
-    | frames.MessagesSet
+    shapes.Sessions
+    | shapes.SessionLoaded
+    | shapes.SessionExported
+    | shapes.CheckpointList
+    | shapes.Rewound
+    | shapes.Changes
+    | shapes.MessagesSet
 )
 
 
@@ -50,19 +50,19 @@ def answer(runtime: Runtime, command: SessionCommand) -> Answer:
     """
     match command:
         case commands.NewSession():
-            return frames.SessionLoaded(shape(runtime.new_session()))
+            return shapes.SessionLoaded(shape(runtime.new_session()))
         case commands.ListSessions(everywhere, limit):
             infos = runtime.list_sessions(everywhere=everywhere, limit=limit)
-            return frames.Sessions(tuple(map(shape, infos)))
+            return shapes.Sessions(tuple(map(shape, infos)))
         case commands.LoadSession(session):
-            return frames.SessionLoaded(shape(runtime.load_session(session)))
+            return shapes.SessionLoaded(shape(runtime.load_session(session)))
         case commands.ForkSession(session, at, load):
-            return frames.SessionLoaded(shape(runtime.fork_session(session, at, load=load)))
+            return shapes.SessionLoaded(shape(runtime.fork_session(session, at, load=load)))
         case commands.ExportSession(session, format, target):
             exported = runtime.export_session(session, format, target)
             if target:
-                return frames.SessionExported(format, exported.path)
-            return frames.SessionExported(format, content=exported.content)
+                return shapes.SessionExported(format, exported.path)
+            return shapes.SessionExported(format, content=exported.content)
         case commands.Checkpoints():
             return zot_replies.checkpoints(runtime.checkpoints())
         case commands.Rewind(to, conversation, files, preview, force):
@@ -72,16 +72,16 @@ def answer(runtime: Runtime, command: SessionCommand) -> Answer:
                 )
             )
         case commands.GetChanges():
-            return frames.Changes(zot_replies.changed(runtime.changed_files()))
+            return shapes.Changes(zot_replies.changed(runtime.changed_files()))
         case commands.SetMessages(messages):
             runtime.set_messages([message(data) for data in messages])
-            return frames.MessagesSet(runtime.session.message_count())
+            return shapes.MessagesSet(runtime.session.message_count())
         case _:
             assert_never(command)
 
 
-def shape(info: SessionInfo) -> frames.SessionShape:
-    return frames.SessionShape(
+def shape(info: SessionInfo) -> shapes.SessionShape:
+    return shapes.SessionShape(
         id=info.id,
         path=info.path,
         message_count=info.messages,
@@ -97,11 +97,11 @@ def shape(info: SessionInfo) -> frames.SessionShape:
     )
 
 
-def with_features(state: frames.State, runtime: Runtime, features: Set[str]) -> frames.State:
+def with_features(state: shapes.State, runtime: Runtime, features: Set[str]) -> shapes.State:
     """The state, with what the client asked for in `hello`."""
     if "budgets" in features:
         limits = runtime.settings.limits
-        shown = frames.LimitsShape(
+        shown = shapes.LimitsShape(
             limits.max_steps, limits.max_cost, limits.max_tokens, limits.max_seconds
         )
         state = replace(state, limits=shown)

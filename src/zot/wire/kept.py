@@ -14,7 +14,7 @@ from zot.core.events import Event
 from zot.errors import SessionError
 from zot.runtime.runtime import Runtime
 from zot.sessions.files import FileStore
-from zot.wire import frames, zot
+from zot.wire import frames, shapes, zot
 from zot.wire.eventlog import EventLog, EventPage, read_events
 from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
@@ -83,16 +83,16 @@ class KeptFrames:
 
 
 def events_read(
-    page: EventPage, runtime: Runtime, state: Callable[[], frames.State], make: Callable[..., Any]
-) -> frames.EventsRead:
+    page: EventPage, runtime: Runtime, state: Callable[[], shapes.State], make: Callable[..., Any]
+) -> shapes.EventsRead:
     """The answer to `events`, its lines made into what the door hands out; where some are gone,
     with what a client needs to go on without them."""
     snapshot: Any = UNSET
     if page.expired:
         running = runtime.running
-        snapshot = frames.Snapshot(state(), "" if running is None else running.id)
+        snapshot = shapes.Snapshot(state(), "" if running is None else running.id)
     lines = tuple(make(line[:-1]) for line in page.lines)
-    return frames.EventsRead(lines, page.last, page.more, page.expired, snapshot)
+    return shapes.EventsRead(lines, page.last, page.more, page.expired, snapshot)
 
 
 def _is_for(line: bytes, features: Set[str]) -> bool:

@@ -33,7 +33,7 @@ class Response(Frame, tag="response"):
     """Feature `codes`."""
 
     def data_as(self, type: type[T]) -> T:
-        """The data as one of the types of zot.wire.frames. Raises FrameError: it has another
+        """The data as one of the types of zot.wire.shapes. Raises FrameError: it has another
         shape."""
         try:
             return msgspec.convert(self.data, type)

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from zot.provider.types import Block, Message, Model, Text, ToolResult
 from zot.text import encode_json, escaped
-from zot.wire import frames
+from zot.wire import shapes
 from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import State
 
 
-def state(state: State) -> frames.State:
-    return frames.State(
+def state(state: State) -> shapes.State:
+    return shapes.State(
         state.provider,
         state.model.id,
         state.cwd,
@@ -31,19 +31,19 @@ def state(state: State) -> frames.State:
     )
 
 
-def servers(servers: Iterable[ServerState]) -> tuple[frames.McpServerShape, ...]:
+def servers(servers: Iterable[ServerState]) -> tuple[shapes.McpServerShape, ...]:
     return tuple(
-        frames.McpServerShape(
+        shapes.McpServerShape(
             server.name, server.state, server.origin, server.tools, server.changed, server.error
         )
         for server in servers
     )
 
 
-def models(models: Iterable[Model]) -> frames.Models:
-    return frames.Models(
+def models(models: Iterable[Model]) -> shapes.Models:
+    return shapes.Models(
         tuple(
-            frames.ModelShape(
+            shapes.ModelShape(
                 model.id, model.provider, model.context_window, model.max_output, model.reasoning
             )
             for model in models
@@ -51,13 +51,13 @@ def models(models: Iterable[Model]) -> frames.Models:
     )
 
 
-def approvals(rules: Iterable[Rule]) -> frames.Approvals:
-    return frames.Approvals(tuple(frames.ApprovalShape(rule.tool, rule.pattern) for rule in rules))
+def approvals(rules: Iterable[Rule]) -> shapes.Approvals:
+    return shapes.Approvals(tuple(shapes.ApprovalShape(rule.tool, rule.pattern) for rule in rules))
 
 
 class KeptMessages:
     """The messages of an answer, each encoded once: of those asked for again, only the new ones
-    are made. The bytes are those of `frames.Messages`.
+    are made. The bytes are those of `shapes.Messages`.
     """
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ def _encoded(message: Message) -> bytes:
     return escaped(encode_json(message_shape(message)))
 
 
-def checkpoints(checkpoints: Iterable[Checkpoint]) -> frames.CheckpointList:
-    return frames.CheckpointList(
+def checkpoints(checkpoints: Iterable[Checkpoint]) -> shapes.CheckpointList:
+    return shapes.CheckpointList(
         tuple(
-            frames.CheckpointShape(
+            shapes.CheckpointShape(
                 moment.id, timestamp(moment.time), moment.text, moment.messages, moment.files
             )
             for moment in checkpoints
@@ -96,8 +96,8 @@ def checkpoints(checkpoints: Iterable[Checkpoint]) -> frames.CheckpointList:
     )
 
 
-def rewound(rewound: Rewound) -> frames.Rewound:
-    return frames.Rewound(
+def rewound(rewound: Rewound) -> shapes.Rewound:
+    return shapes.Rewound(
         rewound.checkpoint,
         rewound.text,
         rewound.messages,
@@ -106,8 +106,8 @@ def rewound(rewound: Rewound) -> frames.Rewound:
     )
 
 
-def changed(files: Iterable[ChangedFile]) -> tuple[frames.ChangedFileShape, ...]:
-    return tuple(frames.ChangedFileShape(**asdict(file)) for file in files)
+def changed(files: Iterable[ChangedFile]) -> tuple[shapes.ChangedFileShape, ...]:
+    return tuple(shapes.ChangedFileShape(**asdict(file)) for file in files)
 
 
 def least_size(messages: Iterable[Message]) -> int:

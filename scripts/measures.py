@@ -20,6 +20,7 @@ VAGUE = {"found", "each", "given"}
 VOCABULARIES = {
     "core.events",
     "wire.frames",
+    "wire.shapes",
     "wire.commands",
     "wire.zot",
     "pi.commands",

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "ledger": {"errors", "cancel", "files"},
     "digest": set(),
     "trees": set(),
-    "lines": {"errors", "cancel", "bugs", "text"},
+    "lines": {"errors", "cancel", "bugs", "later", "text"},
     "jsonrpc": SMALL,
     "provider": SMALL,
     "core": SMALL | {"provider"},

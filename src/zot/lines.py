@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import fcntl
     import termios
 else:  # for a client that asks a lot
-    fcntl, termios = Later("fcntl"), Later("termios")
+    fcntl = Later("fcntl")
+    termios = Later("termios")
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024

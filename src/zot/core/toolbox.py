@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from msgspec.structs import replace
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.check import Checker
 from zot.core.events import Event, ToolStatus
 from zot.core.hook import Allow, Block, Decider, Hook, HookContext, Permission, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
@@ -31,8 +30,15 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
+from zot.later import Later
 from zot.provider.types import Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 from zot.text import Frozen
+
+if TYPE_CHECKING:
+    from zot.core import check
+    from zot.core.check import Checker
+else:
+    check = Later("zot.core.check")
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"
@@ -347,7 +353,7 @@ class Toolbox:
             )
         schema, checker = tool.schema, self._checkers.get(tool.name)
         if checker is None or checker.schema is not schema:
-            checker = self._checkers[tool.name] = Checker(schema)
+            checker = self._checkers[tool.name] = check.Checker(schema)
         if wrong := checker.problem(call.args):
             raise ToolError(f"invalid arguments for {call.name!r}: {wrong}")
         return call.args

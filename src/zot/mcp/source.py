@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.core.shell import Confine
 from zot.core.source import (
     LOOK_AGAIN,
     CommandInfo,
@@ -28,6 +27,7 @@ from zot.provider.types import Json, ToolCall
 from zot.text import Frozen
 
 if TYPE_CHECKING:
+    from zot.core.shell import Confine
     from zot.core.source import CommandSource, PanelSource, PersonAnswer, ServerSource, ToolSource
     from zot.mcp import config, dialogs, store
     from zot.mcp import server as mcp_server

@@ -10,8 +10,8 @@ from functools import cache
 import msgspec
 
 from zot.errors import ConfigError
+from zot.provider.model import Api, Json, Model, Price
 from zot.provider.providers import PROVIDERS, ProviderInfo
-from zot.provider.types import Api, Json, Model, Price
 from zot.text import Frozen, nearest
 
 _DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path

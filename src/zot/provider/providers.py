@@ -14,11 +14,12 @@ import msgspec
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN
 from zot.later import later
-from zot.provider.types import LEVELS, Api, Json, Level, Model, Provider
+from zot.provider.model import LEVELS, Api, Json, Level, Model
 from zot.text import Frozen, nearest
 
 if TYPE_CHECKING:
     from zot.provider import client, scripted
+    from zot.provider.types import Provider
 else:
     client, scripted = later("zot.provider", "client", "scripted")
 
@@ -219,7 +220,7 @@ def connect(
     idle_seconds: float = 120.0,
     connect_seconds: float = 10.0,
     script: str = "",
-) -> Provider:
+) -> "Provider":
     """A client for the provider, ready to stream; nothing is sent yet.
 
     `key` may be a function, called before each request; it may raise AuthError.

@@ -8,26 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import is_
-from typing import Any, Literal, Protocol, final, overload
+from typing import Literal, Protocol, final, overload
 
 from zot.cancel import Cancel
+from zot.provider.model import LEVELS as LEVELS
+from zot.provider.model import Api as Api
+from zot.provider.model import Json as Json
+from zot.provider.model import Level as Level
+from zot.provider.model import Model as Model
+from zot.provider.model import Plain as Plain
+from zot.provider.model import Price as Price
 from zot.text import Frozen
-
-Json = Any
-"""JSON that was not parsed into a type: the one place where `Any` is right."""
 
 Role = Literal["user", "assistant", "tool"]
 Stop = Literal["end", "tool_use", "length", "error", "aborted"]
-Level = Literal["off", "minimum", "low", "medium", "high", "xhigh", "max"]
-LEVELS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high", "xhigh", "max")
-Api = Literal["anthropic", "openai-chat", "openai-responses", "google", "scripted"]
-
-
-class Plain(Frozen, gc=False):
-    """Base of messages, of what they are made of, and of what else is in a transcript: built once
-    from JSON, they cannot form cycles, and a long one would slow down every garbage collection."""
-
-
 # --- content ---------------------------------------------------------------------------------
 
 
@@ -74,15 +68,6 @@ Block = Text | Image | ToolCall | ToolResult | Reasoning
 
 
 # --- money -----------------------------------------------------------------------------------
-
-
-class Price(Plain):
-    """US dollars per million tokens."""
-
-    input: float
-    output: float
-    cache_read: float = 0.0
-    cache_write: float = 0.0
 
 
 class Cost(Plain):
@@ -193,28 +178,6 @@ def texts_in(blocks: Iterable[object]) -> list[str]:
 
 
 # --- models and requests ---------------------------------------------------------------------
-
-
-class Model(Frozen):
-    id: str
-    provider: str
-    api: Api
-    name: str = ""
-    context_window: int = 128_000
-    max_output: int = 8_192
-    reasoning: bool = False
-    images: bool = True
-    price: Price | None = None
-    """None: not known, and said so wherever a cost is shown."""
-    base_url: str = ""
-    """Overrides the provider's; empty for nearly all."""
-    headers: dict[str, str] | None = None
-    compat: dict[str, Json] | None = None
-    """Quirks of this model, read by the API files only (see provider/providers.py)."""
-    source: str = "catalog"
-    """catalog, live, cache, user or unlisted."""
-    ask: Literal["", "person", "always"] = ""
-    """Whether its tool calls must be allowed first: where a person can be asked, or always."""
 
 
 class ToolSpec(Frozen):

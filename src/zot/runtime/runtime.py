@@ -28,7 +28,6 @@ from zot.core.session import (
     SessionInfo,
     Title,
 )
-from zot.core.shell import Shell
 from zot.core.source import PersonAnswer, Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, NotFoundError, ZotError
@@ -50,6 +49,7 @@ from zot.text import Frozen
 if TYPE_CHECKING:
     from zot.core import changes as core_changes
     from zot.core.changes import Files, ShownChange
+    from zot.core.shell import Shell
     from zot.runtime.durable import Durable
 else:
     core_changes = Later("zot.core.changes")

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.agent import Agent
 from zot.core.session import Body, Custom
-from zot.core.shell import Shell, ShellOutput, entry_of
 from zot.errors import ConfigError, NotFoundError
 from zot.later import Later
 from zot.provider.types import Message, Text
@@ -20,13 +19,16 @@ from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.runs import Listener, Runs
 
 if TYPE_CHECKING:
+    from zot.core import shell as shells
     from zot.core.changes import Files
     from zot.core.session import ChangedFile
+    from zot.core.shell import Shell, ShellOutput
     from zot.runtime import rewind
     from zot.runtime.durable import Durable
     from zot.runtime.rewind import Checkpoint, Rewound
 else:
     rewind = Later("zot.runtime.rewind")
+    shells = Later("zot.core.shell")
 
 
 class Workplace(Runs):
@@ -140,7 +142,7 @@ class Workplace(Runs):
                 self._shell_runs.discard(cancel)
         if redactor is not None:
             ran = replace(ran, command=redactor.text(command), output=redactor.text(ran.output))
-        body = entry_of(ran, hidden=hidden) if entry is None else entry(ran)
+        body = shells.entry_of(ran, hidden=hidden) if entry is None else entry(ran)
 
         def add() -> None:
             self.session.append(body)

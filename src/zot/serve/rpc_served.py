@@ -13,7 +13,6 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from zot.bugs import report_bug
-from zot.core.image import checked_images
 from zot.errors import CommandError, NotFoundError, ZotError
 from zot.later import Later, later
 from zot.lines import Lane, encode_line
@@ -25,6 +24,7 @@ from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
     from zot.cancel import Cancel
+    from zot.core import image as images
     from zot.core.agent import Limits
     from zot.core.events import Event
     from zot.core.source import Question
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from zot.wire.shapes import EventsRead, State
     from zot.wire.zot_replies import KeptMessages
 else:
+    images = Later("zot.core.image")
     runs = Later("zot.runtime.run")
     rpc_commands, rpc_sessions = later("zot.serve", "rpc_commands", "rpc_sessions")
     commands, kept, zot_events, zot_replies = later(
@@ -206,7 +207,7 @@ class ServedAgent(RuntimeClient):
             limits = self._limits(command, runtime.settings.limits)
         runtime.prompt(
             command.message,
-            checked_images(command.images) if command.images else (),
+            images.checked_images(command.images) if command.images else (),
             tag=incoming.id,
             limits=limits,
             accepted=partial(self._accept, incoming, command.run),
@@ -274,12 +275,12 @@ class ServedAgent(RuntimeClient):
         command: commands.Steer | commands.FollowUp,
         offer: Callable[[str, list[Image]], bool],
     ) -> None:
-        images = checked_images(command.images)
-        if offer(command.message, images):
+        pictures = images.checked_images(command.images)
+        if offer(command.message, pictures):
             self.answer(incoming)
         else:  # nothing is running that could hear it: it is a prompt
             self.runtime.prompt(
-                command.message, images, tag=incoming.id, accepted=self._accepted(incoming)
+                command.message, pictures, tag=incoming.id, accepted=self._accepted(incoming)
             )
 
     def _look(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from zot.errors import UsageError
-from zot.provider.types import Json, Level
+from zot.provider.model import Json, Level
 from zot.settings.table import FILE_SETTINGS, SETTINGS, Setting, from_text
 from zot.text import Frozen, nearest
 

@@ -14,7 +14,7 @@ from zot.errors import ConfigError
 from zot.home import RPC_TOKEN, Surroundings
 from zot.later import later
 from zot.provider import catalog, providers
-from zot.provider.types import Model
+from zot.provider.model import Model
 from zot.settings.flags import Options, with_defaults
 from zot.settings.table import VARIABLES
 from zot.text import Frozen

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
 from zot.later import Later
+from zot.provider.model import Model
 from zot.provider.providers import ProviderInfo, connect, env_base_url
-from zot.provider.types import Model, Provider
 from zot.settings.flags import Options
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
 from zot.settings.table import SETTINGS
@@ -26,6 +26,7 @@ from zot.text import Frozen
 if TYPE_CHECKING:
     from zot.local import provider as on_this_machine
     from zot.provider import address
+    from zot.provider.types import Provider
     from zot.settings import choose
 else:
     on_this_machine = Later("zot.local.provider")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from zot.provider.types import LEVELS, Json, Level
+from zot.provider.model import LEVELS, Json, Level
 from zot.text import Frozen
 
 if TYPE_CHECKING:  # making a Literal takes longer than making the table

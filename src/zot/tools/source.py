@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, cast
 
 from zot.cancel import Cancel
-from zot.core.shell import Program, ShellOutput, Tell
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
@@ -18,6 +17,7 @@ from zot.tools import registry
 
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
+    from zot.core.shell import Program, ShellOutput, Tell
     from zot.tools import bash, output, restore
     from zot.tools.jail import Jail
 else:

@@ -284,19 +284,19 @@ class LineWriter:
                 self._held.append(data)
                 self._held_size += len(data)
                 return
-            if not self._held:
-                queued = self._write_or_queue(data, lane)
-            else:
+            if self._held:
                 waiting = b"".join(
                     [line if isinstance(line, bytes) else line() for line in self._held]
                 )
                 self._held, self._held_size = [], 0
                 if lane is None:
-                    queued = self._write_or_queue(waiting + data, None)
-                else:
-                    queued = self._write_or_queue(waiting, None)
-                    queued |= self._write_or_queue(data, lane)
-            alone = queued and self._asleep and not self._ring()
+                    data = waiting + data
+                elif not self._write_now(waiting):
+                    self._queue(waiting, self._own)
+            if self._write_now(data):
+                return
+            self._queue(data, lane or self._own)
+            alone = self._asleep and not self._ring()
         if alone:
             self._write_alone()
 
@@ -308,25 +308,13 @@ class LineWriter:
                 return
         self.put(make(), held=True)
 
-    def _write_or_queue(self, data: bytes, lane: Lane | None) -> bool:
-        """Write it, if that can be done at once; otherwise it is queued: True."""
-        # A pipe that polls as writable takes this much whole, without blocking.
-        if (
-            self._direct
-            and self._asleep
-            and not self._busy
-            and len(data) <= select.PIPE_BUF
-            and self._write_now(data)
-        ):
-            return False
-        lane = lane or self._own
+    def _queue(self, data: bytes, lane: Lane) -> None:
         if not lane.waiting:
             self._busy.append(lane)
         lane.waiting.append(data)
         lane.size += len(data)
         self._size += len(data)
         self.overfull = self._size >= OVERFULL
-        return True
 
     def flush(self) -> None:
         """Write what is held."""
@@ -371,8 +359,10 @@ class LineWriter:
             self._thread.join(timeout)
 
     def _write_now(self, data: bytes) -> bool:
-        """Write a line without the thread; False: it is left to the thread."""
-        if self._space is None:
+        """Write it without the thread, if that can be done at once; False: it is left to it."""
+        if not self._direct or not self._asleep or self._busy or self._space is None:
+            return False
+        if len(data) > select.PIPE_BUF:  # so much a pipe with room takes whole, without blocking
             return False
         now = time.monotonic()
         credit = self._credit + (now - self._last_put) / REFILL

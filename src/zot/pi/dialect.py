@@ -58,7 +58,7 @@ def decode(line: bytes) -> PiIncoming:
         whole = decode_line(line, bytes)
         envelope: Envelope = decode_line(whole, _envelope)
         name = ""
-        id = checked_id(envelope.id, line)
+        id = checked_id(bytes(envelope.id), line)
         name = checked_name(envelope.type)
         return PiIncoming(name, id, decode_line(whole, _command))
     except CommandError as error:

@@ -129,7 +129,10 @@ class LineServer(RuntimeClient):
                     return code
                 if 0 not in fds:
                     continue
-            data = read_stdin()
+            try:
+                data = os.read(0, 65536)
+            except OSError:
+                data = read_stdin()  # which knows what to make of it
             if not data:
                 return self._end_of_input(splitter)
             for line in splitter.feed(data):

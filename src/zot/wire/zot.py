@@ -137,7 +137,9 @@ def decode(line: bytes) -> Incoming:
         whole = line if line.isascii() and b"\\u" not in line else lines.readable(line)
         envelope = _envelope(whole)
         agent = envelope.agent
-        id = checked_id(envelope.id, line)
+        text = bytes(envelope.id)
+        is_plain = whole is line and text[:1] == b'"' and 2 < len(text) <= MAX_ID
+        id = Raw(text) if is_plain else checked_id(text, line)
         name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
         decode_command = _decoder(name)
         if len(whole) >= lines.LONGEST_NUMBER:
@@ -170,10 +172,9 @@ def checked_name(raw: Raw) -> str:
     return msgspec.json.decode(text, type=str)
 
 
-def checked_id(raw: Raw, line: bytes) -> Raw | UnsetType:
+def checked_id(text: bytes, line: bytes) -> Raw | UnsetType:
     """The client's id as it will be echoed: byte for byte as it stands in the line. Raises
     CommandError: it is neither a string nor a number, too long, or half a character."""
-    text = bytes(raw)
     if not text or text in (b"null", b'""'):
         return UNSET
     if text[:1] not in b'"-0123456789':

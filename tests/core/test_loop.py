@@ -704,6 +704,20 @@ def test_a_guard_that_allows_changes_nothing():
         assert it.prompt()[1].stop == "end"
 
 
+def test_a_guard_that_was_given_one_word_is_asked_for_it():
+    """And one that has nothing to say for now is not."""
+    given, idle = Hook(), Guard(turn=Block("never"), reply=Block("never"))
+    given.before_turn = lambda step, context: Block("given")
+    idle.idle = True
+    with Recorder([OK], hooks=[idle, given]) as it:
+        assert last_turn_end(it.prompt()[0]).error == "given"
+        assert idle.asked == []
+    with Recorder([OK], hooks=[idle]) as it:
+        assert it.prompt()[1].stop == "end"
+        idle.idle = False
+        assert last_turn_end(it.prompt()[0]).error == "never"
+
+
 @pytest.mark.parametrize("verdict", [Block("not now"), BROKEN])
 def test_a_blocked_turn_ends_with_its_reason(verdict, capsys):
     with Recorder([OK], hooks=[Guard(turn=verdict)]) as it:

@@ -138,7 +138,7 @@ def decode(line: bytes) -> Incoming:
         envelope = _envelope(whole)
         agent = envelope.agent
         text = bytes(envelope.id)
-        is_plain = whole is line and text[:1] == b'"' and 2 < len(text) <= MAX_ID
+        is_plain = text[:1] == b'"' and 2 < len(text) <= MAX_ID and text.isascii() and whole is line
         id = Raw(text) if is_plain else checked_id(text, line)
         name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
         decode_command = _decoder(name)

@@ -391,3 +391,11 @@ def test_a_word_that_a_field_does_not_take_is_answered_with_those_it_takes(line,
     error = zot.decode(line).error
     assert says in str(error)
     assert error.code == "invalid_params"
+
+
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085"])
+def test_an_id_that_some_readers_would_split_is_echoed_escaped(mark):
+    line = json.dumps({"id": f"a{mark}b", "type": "ping"}, ensure_ascii=False).encode()
+    answer = zot.encode(zot.success(zot.decode(line)))
+    assert mark.encode() not in answer
+    assert json.loads(answer)["id"] == f"a{mark}b"

@@ -90,8 +90,7 @@ def compact_nothing(kit: Kit, peer: DrivenServer) -> None:
     peer.response("c")
     peer.wait("an error", lambda frames: count_of(frames, "error") > 0)
     kit.check("error", "there is nothing to compact, and it says so", True)
-    peer.send({"id": "p", "type": "ping"})
-    peer.response("p")
+    peer.comes(lambda frames: count_of(frames, "done") > 0)  # a pong may come before it
     kit.equal("done", "it ends with done", count_of(peer.frames, "done"), 1, "should")
 
 

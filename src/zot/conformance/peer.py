@@ -92,6 +92,12 @@ class DrivenServer:
             why = "it ended" if self._ended else f"nothing within {self._seconds:g} s"
         raise Unfinished(f"waited for {what}: {why}; {self.last_words()}")
 
+    def comes(self, holds: Callable[[list[Frame]], bool], seconds: float = 2.0) -> bool:
+        """Whether the frames hold it within a moment: for what a server need not send."""
+        with self._condition:
+            self._condition.wait_for(lambda: holds(self.frames) or self._ended, seconds)
+            return holds(self.frames)
+
     def response(self, id: str | int) -> Frame:
         """The response to the command with this id."""
 

@@ -18,7 +18,8 @@ from zot import lean
 {before}
 lean.load_msgspec()
 import msgspec
-kept_out = {{"re", "enum", "uuid", "decimal", "textwrap", "platform", "msgspec.inspect"}}
+kept_out = {{"re", "enum", "uuid", "decimal", "textwrap", "platform", lean.SCHEMA}}
+kept_out |= {{"msgspec." + name for name in lean.SELDOM}}
 left = kept_out & set(sys.modules)
 assert {expected}, left
 import datetime, decimal, enum, re, textwrap, typing, uuid
@@ -41,7 +42,15 @@ else:
 (schema,), parts = msgspec.json.schema_components([Row])
 assert parts["Row"]["description"] == "A row."
 assert parts["Row"]["properties"]["day"] == {{"type": "string", "format": "date"}}
+assert msgspec.json.schema(int) == {{"type": "integer"}}
 assert isinstance(msgspec.inspect.type_info(int), msgspec.inspect.IntType)
+assert msgspec.toml.decode(b"a = 1") == {{"a": 1}} and msgspec.yaml.encode
+assert msgspec.msgpack.decode(msgspec.msgpack.encode(row), type=Row) == row
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    warnings.warn("told")
+assert [str(warning.message) for warning in caught] == ["told"]
 assert decimal.Decimal("1.5") + 1 == decimal.Decimal("2.5") and uuid.uuid4().version == 4
 assert textwrap.dedent(" x") == "x"
 """

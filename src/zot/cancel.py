@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from _thread import TIMEOUT_MAX, allocate_lock
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from zot.errors import Cancelled
+
+if TYPE_CHECKING:
+    import threading
 
 
 class Gate:
     """Closed, then open for good: one lock does what an Event does with two and a queue."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._lock.acquire()
 
     def open(self) -> None:
@@ -22,7 +26,7 @@ class Gate:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Until it is open, or the time is over: False."""
-        timeout = -1 if seconds is None else min(max(seconds, 0.0), threading.TIMEOUT_MAX)
+        timeout = -1 if seconds is None else min(max(seconds, 0.0), TIMEOUT_MAX)
         if not self._lock.acquire(timeout=timeout):
             return False
         self._lock.release()  # for the next one
@@ -42,7 +46,7 @@ class Cancel:
         """For those who sleep; most turns have none."""
         self.aborted = False
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._watcher: Callable[[], object] | None = None
         self.before_wait: Callable[[], object] = _nothing

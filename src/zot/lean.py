@@ -13,6 +13,10 @@ TRIED = ((3, 11), (3, 12), (3, 13))
 """Versions of Python with which this was tried: nobody promises what typing and msgspec want of the
 modules below."""
 
+SCHEMA = "msgspec._json_schema"
+SELDOM = ("inspect", "msgpack", "toml", "yaml")
+"""Modules of msgspec's that come with it, and that nobody has to load before they are used."""
+
 
 def load_msgspec() -> None:
     """Load it so. A module of which it wants more than we know of is loaded after all."""
@@ -58,12 +62,16 @@ def _stand_ins() -> dict[str, ModuleType | None]:
     safe = _type("SafeUUID", unknown=None)
     stand_ins: dict[str, ModuleType | None] = {
         "typing_extensions": None,  # not needed from Python 3.11 on
-        "re": _module("re", **_pattern_types(), compile=_compile),
+        "re": _module("re", **_pattern_types(), compile=_function("re", "compile")),
         "enum": _module("enum", EnumMeta=_type("EnumMeta")),
         "uuid": _module("uuid", UUID=_type("UUID"), SafeUUID=safe),
         "decimal": _module("decimal", Decimal=_type("Decimal")),
         "textwrap": _module("textwrap"),
-        "msgspec.inspect": _module("msgspec.inspect"),
+        "warnings": _module("warnings"),
+        SCHEMA: _module(
+            SCHEMA, **{name: _function(SCHEMA, name) for name in ("schema", "schema_components")}
+        ),
+        **{name: _module(name) for name in map("msgspec.{}".format, SELDOM)},
     }
     if sys.version_info < (3, 12):
         # Python's own version of it is read and thrown away again before this one is used.
@@ -81,10 +89,15 @@ def _pattern_types() -> dict[str, type]:
     return {"Pattern": type(pattern), "Match": type(pattern.match(""))}
 
 
-def _compile(pattern: str, flags: int = 0) -> Any:
-    import re  # the real one, by now
+def _function(module: str, name: str) -> Any:
+    """A function of the real module, by the time that it is called."""
 
-    return re.compile(pattern, flags)
+    def call(*args: Any, **words: Any) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(module), name)(*args, **words)
+
+    return call
 
 
 _SUCCESS = 1

@@ -7,8 +7,8 @@ import os
 import select
 import stat
 import sys
-import threading
 import time
+from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,11 @@ from zot.text import encode_json, escaped, plain_json, whole_escapes
 if TYPE_CHECKING:
     import fcntl
     import termios
-else:  # for a client that asks a lot
+    import threading
+else:  # for a client that asks a lot, or reads little
     fcntl = Later("fcntl")
     termios = Later("termios")
+    threading = Later("threading")
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
@@ -240,8 +242,9 @@ class LineWriter:
         self._fd = fd
         self._gone = gone
         self._drained = drained
-        self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)
+        self._lock = allocate_lock()
+        self._room: threading.Condition | None = None
+        """Once somebody waited for some."""
         self._own = Lane(self)
         self._lanes = [self._own]
         self._direct = True
@@ -254,7 +257,7 @@ class LineWriter:
         self.failure: OSError | None = None
         """Why nothing can be written any more."""
         # A lock as a doorbell: the thread sleeps on it, and is rung only when it sleeps.
-        self._doorbell = threading.Lock()
+        self._doorbell = allocate_lock()
         self._doorbell.acquire()
         self._asleep = True
         self._thread: threading.Thread | None = None
@@ -330,19 +333,26 @@ class LineWriter:
         return lane
 
     def close_lane(self, lane: Lane) -> None:
-        with self._room:
+        with self._lock:
             self._lanes.remove(lane)
             self._direct = len(self._lanes) <= FEW
-            self._room.notify_all()
+            self._tell_of_room()
 
     def wait(self, cancel: Cancel, lane: Lane | None = None) -> None:
         """Return when there is room, or at once when the turn is aborted."""
         lane = lane or self._own
         if lane.size < LEAST_SHARE or lane.size < self._share():
             return
-        with cancel.waking(self._room), self._room:
+        with self._lock:
+            room = self._room = self._room or threading.Condition(self._lock)
+        with cancel.waking(room), room:
             while lane.size >= self._share() and not self._closed and not cancel.is_set():
-                self._room.wait()
+                room.wait()
+
+    def _tell_of_room(self) -> None:
+        """To those who wait for it; the lock is held."""
+        if self._room is not None:
+            self._room.notify_all()
 
     def _share(self) -> int:
         return max(LEAST_SHARE, BUFFER_LIMIT // len(self._lanes))
@@ -354,7 +364,7 @@ class LineWriter:
             self._closed = True
             if self._asleep and (self._busy or self._thread):
                 self._ring()
-            self._room.notify_all()
+            self._tell_of_room()
         if self._thread is not None:
             self._thread.join(timeout)
 
@@ -433,14 +443,14 @@ class LineWriter:
             self.failure = error
             self._drop_everything()
             return False
-        with self._room:
+        with self._lock:
             before = self.overfull
             self._size -= len(data)
             self.overfull = self._size >= OVERFULL
             for lane, lines in batch:
                 lane.size -= sum(map(len, lines))
             drained = before and not self.overfull
-            self._room.notify_all()
+            self._tell_of_room()
         if drained:
             self._drained()
         return True
@@ -469,14 +479,14 @@ class LineWriter:
         return batch
 
     def _drop_everything(self) -> None:
-        with self._room:
+        with self._lock:
             self._closed = True
             self._busy.clear()
             for lane in self._lanes:
                 lane.waiting.clear()
                 lane.size = 0
             self._size, self.overfull = 0, False
-            self._room.notify_all()
+            self._tell_of_room()
         self._gone()
 
 

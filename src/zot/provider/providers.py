@@ -5,7 +5,7 @@ On the start-up path of `zot rpc`: imports nothing but msgspec; API files load w
 """
 
 import os
-import threading
+from _thread import allocate_lock
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -24,7 +24,7 @@ else:
     client, scripted = later("zot.provider", "client", "scripted")
 
 # See text.prepared: this module is on the start-up path, and cannot prepare its struct there.
-_reading = threading.Lock()
+_reading = allocate_lock()
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
 """How the key travels: `Authorization: Bearer`, or in a header of that name."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
+from _thread import allocate_lock
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
@@ -28,6 +28,8 @@ from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
+    import threading
+
     from zot import build
     from zot.runtime import approval as approvals
     from zot.runtime.runtime import Runtime
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 else:
     approvals = Later("zot.runtime.approval")
     build = Later("zot.build")
+    threading = Later("threading")
     rpc_agents = Later("zot.serve.rpc_agents")
     commands, zot_events = later("zot.wire", "commands", "zot_events")
 
@@ -179,7 +182,7 @@ class UnnamedAgent(ServedAgent):
         super().__init__(server)
         self._plan = plan
         self.durable = plan.setup.options.durable
-        self._runtime_lock = threading.Lock()
+        self._runtime_lock = allocate_lock()
         self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
 

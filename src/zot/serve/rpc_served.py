@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
@@ -66,10 +65,10 @@ class ServedAgent(RuntimeClient):
         self.durable = False
         """Whether runs that a crash cut off go on."""
         self._seq = 0
-        self._wire_lock = threading.Lock()
+        self._wire_lock = allocate_lock()
         self._kept: KeptFrames | None = None
         """The frames of a durable session; None: it is not durable."""
-        self._recover_lock = threading.Lock()
+        self._recover_lock = allocate_lock()
         self._recovered = False
         self._frame: Callable[..., Any] | None = None
         self._less_urgent: Collection[type[Event]] = ()

@@ -326,4 +326,6 @@ FEATURES: dict[type[Frame], str] = {
 if not TYPE_CHECKING:  # for embedders who find what responses carry here, as `zot.sdk.events`
 
     def __getattr__(name: str) -> object:
+        if name.startswith("__"):  # Python asks whether a module is a package
+            raise AttributeError(name)
         return getattr(Later("zot.wire.shapes"), name)

@@ -8,21 +8,24 @@ from __future__ import annotations
 import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import os
 import select
-import threading
 import time
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
+from zot.later import Later
 from zot.lines import LineSplitter, LineTooLong, LineWriter, poke, ready
 from zot.runtime.client import RuntimeClient
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from zot.cancel import Cancel
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
+else:
+    threading = Later("threading")
 
 STOP_SECONDS = 3.0
 """How long a signal waits for the turn to wind up and for the client to read."""
@@ -48,7 +51,7 @@ class LineServer(RuntimeClient):
         self.writer = LineWriter(self._stdout, self._client_gone, self._wake)
         self.built: Runtime | None = None
         self._gone = False
-        self._drained = threading.Event()
+        self._drained = False
 
     # --- for the subclass --------------------------------------------------------------------
 
@@ -166,7 +169,7 @@ class LineServer(RuntimeClient):
             threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
         except RuntimeError:
             self._drain()  # no thread is left: here, deaf to signals
-        while not self._drained.is_set():  # not is_alive(): the thread may outlive its byte
+        while not self._drained:  # not is_alive(): the thread may outlive its byte
             if (code := self._woken()) is not None:
                 return code
         return self._signalled()
@@ -175,7 +178,7 @@ class LineServer(RuntimeClient):
         self.finish_commands()
         for runtime in self.runtimes():
             runtime.close(drain=True)
-        self._drained.set()  # before the byte: whoever is woken by it must find it set
+        self._drained = True  # before the byte: whoever is woken by it must find it so
         self._wake()
 
     def _signalled(self) -> int:

@@ -9,7 +9,7 @@ import io
 import os
 import select
 import sys
-import threading
+from _thread import allocate_lock
 
 from zot.text import for_terminal
 
@@ -63,7 +63,7 @@ class Stderr(io.TextIOBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._poll = select.poll()
         self._poll.register(2, select.POLLOUT)
 

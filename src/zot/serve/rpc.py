@@ -230,7 +230,7 @@ class UnnamedAgent(ServedAgent):
             )
         added = build.Additions(approval=approval, warn=complain, owns_process=True)
         runtime = build.build_runtime(self._plan, self, added)
-        self.use(runtime, zot_events.frame)
+        self.use(runtime)
         return runtime
 
     def _raise_load_error(self) -> None:
@@ -252,7 +252,7 @@ class UnnamedAgent(ServedAgent):
 
     def _load(self) -> None:
         try:
-            _ = self.runtime
+            _ = self.runtime, zot_events.frame
         except Exception as error:
             self._load_error = error
 

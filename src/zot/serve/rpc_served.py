@@ -23,6 +23,7 @@ from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
     from zot.cancel import Cancel
+    from zot.core import events
     from zot.core import image as images
     from zot.core.agent import Limits
     from zot.core.events import Event
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from zot.wire.shapes import EventsRead, State
     from zot.wire.zot_replies import KeptMessages
 else:
-    images = Later("zot.core.image")
+    events, images = later("zot.core", "events", "image")
     runs = Later("zot.runtime.run")
     rpc_commands, rpc_sessions = later("zot.serve", "rpc_commands", "rpc_sessions")
     commands, kept, zot_events, zot_replies = later(
@@ -70,7 +71,7 @@ class ServedAgent(RuntimeClient):
         """The frames of a durable session; None: it is not durable."""
         self._recover_lock = allocate_lock()
         self._recovered = False
-        self._frame: Callable[..., Any] | None = None
+        self._frame: Callable[..., EventFrame | None] = self._first_frame
         self._less_urgent: Collection[type[Event]] = ()
         """Events that can be told after what follows them was begun."""
         self._slow: SlowCommands | None = None
@@ -86,13 +87,13 @@ class ServedAgent(RuntimeClient):
         """The number of its last frame."""
         return self._seq if self._kept is None else self._kept.seq
 
-    def use(self, runtime: Runtime, frame: Callable[..., Any]) -> None:
+    def use(self, runtime: Runtime) -> None:
         """What it shows, from the moment before anything of it can be told."""
-        self._frame = frame
         if runtime.durable is not None:
             self.durable, self._kept = True, kept.KeptFrames(runtime)
         else:
-            self._less_urgent = zot_events.LESS_URGENT
+            # Less than the request to the model that follows them.
+            self._less_urgent = (events.UserMessage, events.TurnStart)
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -346,7 +347,7 @@ class ServedAgent(RuntimeClient):
         return ServedAgent(self._server, signature_of(name, parent))
 
     def agent_opened(self, runtime: Runtime) -> None:
-        self.use(runtime, zot_events.frame)
+        self.use(runtime)
 
     def can_answer(self, what: Question) -> bool:
         return ("approvals" if what == "approval" else "dialogs") in self._server.features
@@ -363,7 +364,6 @@ class ServedAgent(RuntimeClient):
         return self._server.writer.overfull
 
     def listen(self, event: Event, run: Run | None) -> None:
-        assert self._frame is not None
         features = self._server.features
         held = run is not None and run.worker == get_ident()
         if held and type(event) in self._less_urgent and "seq" not in features:
@@ -374,6 +374,11 @@ class ServedAgent(RuntimeClient):
             self._put_kept(event, frame, UNSET if run is None else run.tag)
         elif frame is not None:
             self._put(encode_line(frame), UNSET if run is None else run.tag, held=held)
+
+    def _first_frame(self, event: Event, features: Collection[str] = ()) -> EventFrame | None:
+        """Loads what frames are with the first one: the model was asked by then."""
+        self._frame = zot_events.frame
+        return self._frame(event, features)
 
     def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._kept is not None

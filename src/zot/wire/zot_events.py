@@ -47,8 +47,6 @@ OtherEvent = (
     | PersonEvent
 )
 """What is not told in one way to everybody."""
-LESS_URGENT: frozenset[type[Event]] = frozenset((events.UserMessage, events.TurnStart))
-"""Less than the request to the model that follows them."""
 
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:

@@ -22,7 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
-    "files": {"errors"},
+    "files": {"errors", "later"},
     "home": {"errors", "files"},
     "later": set(),
     "text": set(),

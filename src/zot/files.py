@@ -12,12 +12,15 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from zot.errors import ConfigError
+from zot.later import Later
 
-if sys.platform != "win32":
+if TYPE_CHECKING:
     import fcntl
+else:
+    fcntl = Later("fcntl")
 
 StrPath = str | os.PathLike[str]
 Dir = TypeVar("Dir", bound=StrPath)

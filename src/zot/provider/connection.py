@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
 
+LOCALHOST = "127.0.0.1"
+AT_ONCE = 1
+"""Milliseconds in which a server on this machine accepts a connection, if it is there."""
 LONG = 8 if sys.maxsize > 2**32 else 4
 """Bytes of a number in the system's structures of time."""
 
@@ -70,14 +73,13 @@ class Connection:
             OSError: no connection.
             Cancelled: aborted.
         """
-        host = self._proxy.host if self._proxy is not None else self._address.host
+        if self._address.host == LOCALHOST and self._opens_at_once():
+            return
         self._opening = True
-        if host == "127.0.0.1" and self._address.scheme == "http":
-            self._try_open()  # at once or not at all
-        else:
-            # A name lookup cannot be interrupted, only left behind in a thread of its own.
-            threading.Thread(target=self._try_open, name="zot-connect", daemon=True).start()
-            self._woken.wait(self._connect_seconds + 1)
+        # A name lookup cannot be interrupted, only left behind in a thread of its own.
+        threading.Thread(target=self._try_open, name="zot-connect", daemon=True).start()
+        cancel.before_wait()
+        self._woken.wait(self._connect_seconds + 1)
         if cancel.is_set() or not self._woken.is_set():
             self.abort()
             cancel.check()
@@ -85,6 +87,23 @@ class Connection:
         if self._failure is not None:
             raise self._failure
         self.is_open = True
+
+    def _opens_at_once(self) -> bool:
+        """Whether it could be opened without any wait, as one to this machine mostly can."""
+        if self._proxy is not None or self._address.scheme != "http":
+            return False
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.settimeout(0)
+        sock.connect_ex((LOCALHOST, self._address.port))
+        poll = select.poll()
+        poll.register(sock, select.POLLOUT)
+        if not poll.poll(AT_ONCE) or sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            sock.close()
+            return False
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._use(sock)
+        self.is_open = True
+        return True
 
     def _try_open(self) -> None:
         end = time.monotonic() + self._connect_seconds

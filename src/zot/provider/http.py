@@ -293,7 +293,6 @@ class Http:
         try:
             with cancel.calling(line.connection.abort, waits=False):
                 if not line.connection.is_open:
-                    cancel.before_wait()
                     self._connect(line.connection, cancel)
                 start = self._read_head(line, head, body, cancel)
                 if cancel.aborted:
@@ -335,8 +334,8 @@ class Http:
             broken = error  # a server that refuses a large request answers and hangs up
         parser = line.parser
         parser.begin()
-        if not connection.is_readable(HEAD_START):
-            cancel.before_wait()
+        if not line.kept_at or not connection.is_readable(HEAD_START):
+            cancel.before_wait()  # the first time at once: it may have a lot to load
         end = time.monotonic() + self.idle_seconds
         while True:
             piece = connection.receive(min(PIECE, parser.wanted))

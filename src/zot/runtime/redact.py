@@ -148,7 +148,8 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if kind in _DELTAS else None  # type: ignore[assignment]
-                        pieces.use(self._redactor.secrets_lately())
+                        if told is not None or kind is types.Finished:
+                            pieces.use(self._redactor.secrets_lately())
                     if told is None:
                         if kind is types.Finished:
                             event = _redacted(event, pieces.secrets)  # type: ignore[arg-type]

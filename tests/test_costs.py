@@ -18,21 +18,23 @@ from zot.lines import AT_ONCE, LineWriter
 from zot.testing.fakeserver import FakeServer
 from zot.tools import process
 
-# Notes every thread that is started and every line that is written to stdout.
+# Notes every thread that is started and the lines of every write to stdout.
 PROMPT = """
-import os, sys, threading
+import json, os, sys, threading
 from zot.__main__ import main
 plain_start, plain_write, plain_writev = threading.Thread.start, os.write, os.pwritev
 threads, writes = [], []
 def start(self):
     threads.append(self.name)
     plain_start(self)
+def types(data):
+    return [json.loads(line)["type"] for line in data.splitlines()]
 def write(fd, data):
     if bytes(data).startswith(b'{"'):
-        writes.append(bytes(data).count(b"\\n"))
+        writes.append(types(bytes(data)))
     return plain_write(fd, data)
 def writev(fd, lines, *how):
-    writes.append(b"".join(lines).count(b"\\n"))
+    writes.append(types(b"".join(lines)))
     return plain_writev(fd, lines, *how)
 threading.Thread.start, os.write, os.pwritev = start, write, writev
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
@@ -65,9 +67,14 @@ def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
         )
     threads, writes = eval(done.stderr)
     assert threads == ["zot-conductor", "zot-drain"]
-    assert sum(writes) == len(done.stdout.splitlines())
-    assert writes[0] == 3  # accepted, the message, the start of the turn: while the model thinks
-    assert len(writes) <= 4  # the answer may come in pieces
+    assert sum(map(len, writes)) == len(done.stdout.splitlines())
+    # While the model thinks, the first word as soon as it is there, and the rest, if that came at
+    # once.
+    assert writes[0] == ["response", "user_message", "turn_start"]
+    (first,) = [lines for lines in writes if "text_delta" in lines]
+    assert first[-1] == "text_delta"
+    assert writes[-1][-1] == "done"
+    assert len(writes) <= 5  # the answer may come in pieces
 
 
 # Counts the Python functions that run in other threads than the main one, up to each `done`.

@@ -205,6 +205,29 @@ def test_a_line_is_written_by_who_has_it_while_the_pipe_takes_it(pipe, system):
     writer.close(PATIENCE)
 
 
+def test_of_a_line_that_is_larger_than_the_room_the_thread_writes_the_rest(pipe, system):
+    read, write, _ = pipe
+    writer = LineWriter(write)
+    writer.put(b"x" * 50_000 + b"\n")
+    large = b"y" * 300_000 + b"\n"
+    writer.put(large)
+    writer.put(b"z\n")
+    taken = b""
+    while not taken.endswith(b"z\n"):
+        taken += os.read(read, 65536)
+    assert taken == b"x" * 50_000 + b"\n" + large + b"z\n"
+    writer.close(PATIENCE)
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="the system has no word for it")
+def test_a_large_line_into_a_pipe_with_room_needs_no_thread(pipe):
+    read, write, _ = pipe
+    writer = LineWriter(write)
+    writer.put(b"x" * 50_000 + b"\n")
+    assert len(os.read(read, 65536)) == 50_001
+    assert writer._thread is None
+
+
 def test_a_client_that_reads_each_line_is_not_kept_waiting_by_a_thread(pipe, system):
     read, write, _ = pipe
     writer = LineWriter(write)
@@ -263,7 +286,11 @@ def test_held_lines_go_out_in_one_piece_with_what_follows_or_when_flushed(pipe):
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 3000), st.booleans(), st.sampled_from(["own", "lane", "flush"])),
+        st.tuples(
+            st.integers(1, 3000) | st.integers(50_000, 150_000),
+            st.booleans(),
+            st.sampled_from(["own", "lane", "flush"]),
+        ),
         max_size=60,
     )
 )

@@ -222,7 +222,8 @@ class LineWriter:
     """Writes lines in the order in which they are put. `put` never blocks; a turn asks `wait`.
 
     A line into a pipe with room is written by whoever has it, which saves waking a thread. When
-    the pipe is full or many lines come at once, a thread writes all that waits in one go.
+    the pipe is full or many lines come at once, a thread writes all that waits in one go; also the
+    rest of a line that is larger than the room.
 
     Whoever has more to say at once lets a line be `held`: it is written with the next one that is
     not, or by `flush`. Each write wakes the client, who would be busy with a part of the news. Who
@@ -266,7 +267,8 @@ class LineWriter:
         self._credit = float(AT_ONCE)
         self._last_put = 0.0
         self._at_once: int = getattr(os, "RWF_NOWAIT", 0)
-        """Tells the system to write all of it now, or nothing; 0: it does not know the word."""
+        """Tells the system to write what it can now, and not to wait; 0: it does not know the
+        word."""
         self._space: select.poll | None = None
         if is_pipe(fd):
             self._space = select.poll()
@@ -294,11 +296,12 @@ class LineWriter:
                 self._held, self._held_size = [], 0
                 if lane is None:
                     data = waiting + data
-                elif not self._write_now(waiting):
-                    self._queue(waiting, self._own)
-            if self._write_now(data):
+                elif rest := self._write_now(waiting):
+                    self._queue(rest, self._own)
+            rest = self._write_now(data)
+            if not rest:
                 return
-            self._queue(data, lane or self._own)
+            self._queue(rest, lane or self._own)
             alone = self._asleep and not self._ring()
         if alone:
             self._write_alone()
@@ -368,30 +371,31 @@ class LineWriter:
         if self._thread is not None:
             self._thread.join(timeout)
 
-    def _write_now(self, data: bytes) -> bool:
-        """Write it without the thread, if that can be done at once; False: it is left to it."""
+    def _write_now(self, data: bytes) -> bytes:
+        """Write what can be written at once, without the thread; what is left to it."""
         if not self._direct or not self._asleep or self._busy or self._space is None:
-            return False
-        if len(data) > select.PIPE_BUF:  # so much a pipe with room takes whole, without blocking
-            return False
+            return data
         now = time.monotonic()
         credit = self._credit + (now - self._last_put) / REFILL
         self._last_put = now
         if credit < 1 and (len(data) > SMALL or not self._is_read()):
             self._credit = 0.0
-            return False
+            return data
         self._credit = max(0.0, (credit if credit < AT_ONCE else AT_ONCE) - 1)
         try:
             if self._at_once:
-                return os.pwritev(self._fd, (data,), -1, self._at_once) == len(data)
-            return bool(self._space.poll(0)) and os.write(self._fd, data) == len(data)
+                return data[os.pwritev(self._fd, (data,), -1, self._at_once) :]
+            # So much a pipe with room takes whole, without blocking.
+            if len(data) <= select.PIPE_BUF and self._space.poll(0):
+                return data[os.write(self._fd, data) :]
         except BlockingIOError:
-            return False
+            pass
         except OSError as error:
             if self._at_once and error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE):
                 self._at_once = 0  # an older system: it is asked first
                 return self._write_now(data)
-            return False  # the thread will meet it too, and tell
+            # Whatever else it is, the thread will meet it too, and tell.
+        return data
 
     def _is_read(self) -> bool:
         """Whether the client has read all there is: it asks one thing after the other."""

@@ -93,17 +93,19 @@ class Connection:
         if self._proxy is not None or self._address.scheme != "http":
             return False
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        sock.settimeout(0)
-        sock.connect_ex((LOCALHOST, self._address.port))
-        poll = select.poll()
-        poll.register(sock, select.POLLOUT)
-        if not poll.poll(AT_ONCE) or sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            sock.close()
-            return False
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._use(sock)
-        self.is_open = True
-        return True
+        try:
+            sock.settimeout(0)
+            sock.connect_ex((LOCALHOST, self._address.port))
+            poll = select.poll()
+            poll.register(sock, select.POLLOUT)
+            if poll.poll(AT_ONCE) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._use(sock)
+                self.is_open = True
+        finally:
+            if not self.is_open:
+                sock.close()
+        return self.is_open
 
     def _try_open(self) -> None:
         end = time.monotonic() + self._connect_seconds

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Collection
-from pathlib import Path
 
 from zot import trees
 
@@ -35,13 +34,19 @@ def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:
     if sys.platform != "linux":
         return
     try:
-        stat = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-        arguments, environment = (Path(f"/proc/self/{name}") for name in ("cmdline", "environ"))
+        stat = _shown("stat").rpartition(b")")[2].split()
+        arguments, environment = _shown("cmdline"), _shown("environ")
         # Fields 48 and 50 of proc(5): where the arguments and the environment begin.
-        _wipe(int(stat[45]), arguments.read_bytes(), _arguments(arguments.read_bytes(), values))
-        _wipe(int(stat[47]), environment.read_bytes(), _variables(environment.read_bytes(), names))
+        _wipe(int(stat[45]), arguments, _arguments(arguments, values))
+        _wipe(int(stat[47]), environment, _variables(environment, names))
     except (OSError, IndexError, ValueError):
         return  # a system that shows less than this has nothing to hide
+
+
+def _shown(name: str) -> bytes:
+    """What the system shows of this process."""
+    with open(f"/proc/self/{name}", "rb") as file:  # noqa: PTH123  loaded before the helper starts
+        return file.read()
 
 
 def _variables(data: bytes, names: Collection[str]) -> list[tuple[int, int]]:

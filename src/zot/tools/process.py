@@ -5,26 +5,33 @@ What happens to the processes themselves is in supervisor.py.
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # both without enum: starts faster
+import _socket as socket
 import array
 import fcntl
 import marshal
 import os
 import select
-import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from zot import trees
 from zot.cancel import Cancel
 from zot.errors import NotStarted, ToolError
+from zot.later import Later
 from zot.tools import supervisor
+
+if TYPE_CHECKING:
+    import pathlib
+    import signal as signals
+else:  # for few commands
+    pathlib = Later("pathlib")
+    signals = Later("signal")
 
 READ = 1 << 16
 PIPE = 1 << 20
@@ -96,7 +103,7 @@ class Supervisor:
     def run(
         self,
         argv: Sequence[str],
-        cwd: Path,
+        cwd: pathlib.Path,
         env: Mapping[str, str],
         on_output: Callable[[bytes], None],
         cancel: Cancel,
@@ -144,6 +151,14 @@ class Supervisor:
                 return _result(report, time.monotonic() - started)
         raise ToolError(f"cannot run commands: their supervisor, {sys.executable!r}, ends at once")
 
+    def get_ready(self) -> None:
+        """Start the helper: a command that comes next need not wait for all of that."""
+        with self._lock:
+            try:
+                self._started()
+            except (OSError, ToolError):
+                pass  # the command meets it too, and tells
+
     def close(self) -> None:
         """End the helper, and with it every command that still runs. Takes well under a second."""
         with self._lock:
@@ -173,14 +188,15 @@ class Supervisor:
             if keeper is not None and _takes(keeper, message, output):
                 return keeper
             control, theirs = socket.socketpair()
-            with theirs:
-                try:
-                    sent = helper.sendmsg([message], _rights(output, theirs.fileno()))
-                    helper.sendall(memoryview(message)[sent:])
-                except OSError:
-                    control.close()
-                    self._stop()
-                    raise
+            try:
+                sent = helper.sendmsg([message], _rights(output, theirs.fileno()))
+                helper.sendall(memoryview(message)[sent:])
+            except OSError:
+                control.close()
+                self._stop()
+                raise
+            finally:
+                theirs.close()
             return control
 
     def _keep(self, control: socket.socket) -> None:
@@ -200,24 +216,25 @@ class Supervisor:
             raise ToolError("cannot run commands: there is no Python interpreter to supervise them")
         ours, theirs = socket.socketpair()
         ours.settimeout(PATIENCE)
-        with theirs:
-            # No secret may stand in its environment: a command can read that of its parents.
-            try:
-                self._pid = os.posix_spawn(
-                    sys.executable,
-                    trees.launch("tools.supervisor", "3"),
-                    {},
-                    setsigmask=[],
-                    file_actions=[
-                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
-                        (os.POSIX_SPAWN_DUP2, 0, 1),
-                        (os.POSIX_SPAWN_DUP2, 0, 2),
-                        (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
-                    ],
-                )
-            except OSError:
-                ours.close()
-                raise
+        # No secret may stand in its environment: a command can read that of its parents.
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                trees.launch("tools.supervisor", "3"),
+                {},
+                setsigmask=[],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
+                    (os.POSIX_SPAWN_DUP2, 0, 1),
+                    (os.POSIX_SPAWN_DUP2, 0, 2),
+                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
+                ],
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         trees.own.add(self._pid)
         self._socket = ours
         return ours
@@ -401,7 +418,8 @@ def _marked(mark: bytes) -> tuple[list[int], bool]:
     becoming another program, and show its own in a moment."""
     pids: list[int] = []
     bare = False
-    for entry in Path("/proc").iterdir() if Path("/proc/self").exists() else ():
+    proc = pathlib.Path("/proc")
+    for entry in proc.iterdir() if (proc / "self").exists() else ():
         try:
             if not entry.name.isdigit():
                 continue
@@ -436,7 +454,7 @@ def _result(report: Report | None, seconds: float) -> ProcessResult:
 
 def _signal_name(number: int) -> str:
     try:
-        return signal.Signals(number).name
+        return signals.Signals(number).name
     except ValueError:
         return f"signal {number}"  # a real-time signal has no name
 

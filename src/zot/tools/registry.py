@@ -219,8 +219,8 @@ class Builtin:
         return tool.reconcile(args, context)
 
     def _made(self) -> Any:
-        module = Later(f"zot.tools.{self.name}")
-        return getattr(module, self.name.capitalize())(*self._parts())
+        module, parts = Later(f"zot.tools.{self.name}"), self._parts()
+        return getattr(module, self.name.capitalize())(*parts)
 
 
 class BackgroundTool:
@@ -260,8 +260,14 @@ def builtin_tools(
     later = background or SharedBackground()
     if place.jail:
         place.get()  # a directory that cannot be a jail is an error now, not at the first call
+
+    def for_bash() -> tuple[object, ...]:
+        supervisor = shared.get()
+        supervisor.get_ready()  # now: it starts while the rest is loaded
+        return place.get(), supervisor, secret_names, shared.secrets, later.get()
+
     parts: dict[str, Callable[[], tuple[object, ...]]] = {
-        "bash": lambda: (place.get(), shared.get(), secret_names, shared.secrets, later.get()),
+        "bash": for_bash,
         "grep": lambda: (place.get(), shared.get()),
     }
     unknown = [name for name in names or () if name not in NAMES]

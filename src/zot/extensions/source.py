@@ -26,7 +26,7 @@ from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
-from zot.later import Later
+from zot.later import Later, later
 from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
 
@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from zot.extensions.host import ExtensionHost, HostSettings
 else:
     pathlib = Later("pathlib")
-    guests = Later("zot.extensions.guest")
-    hosts = Later("zot.extensions.host")
-    limits = Later("zot.extensions.limits")
+    guests, hosts, limits = later("zot.extensions", "guest", "host", "limits")
 
 
 class ExtensionOptions(Frozen, kw_only=True):

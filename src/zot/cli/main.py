@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zot.pi import flags as pi_flags
     from zot.pi import models as pi_models
     from zot.pi import once as pi_once
+    from zot.pi import plan as pi_plan
     from zot.pi import rpc as pi_rpc
     from zot.serve import once, rpc
     from zot.serve.interactive import start
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from zot.wire import standard
 else:
     help, models, resume = later("zot.cli", "help", "models", "resume")
-    pi_export, pi_flags, pi_models, pi_once, pi_rpc = later(
-        "zot.pi", "export", "flags", "models", "once", "rpc"
+    pi_export, pi_flags, pi_models, pi_once, pi_plan, pi_rpc = later(
+        "zot.pi", "export", "flags", "models", "once", "plan", "rpc"
     )
     once, rpc = later("zot.serve", "once", "rpc")
     start = Later("zot.serve.interactive.start")
@@ -254,16 +255,13 @@ def _planned(options: Options) -> plans.Plan:
 
 def _plan(options: Options) -> plans.Plan:
     around = of_process()
-    if options.replay or options.record:
-        return (
-            record.replayed(options, around)
-            if options.replay
-            else record.recorded(_fresh(options, around))
-        )
-    return _fresh(options, around)
+    plan = record.replayed(options, around) if options.replay else _fresh(options, around)
+    if options.mode:
+        plan = pi_plan.with_session(plan)
+    return record.recorded(plan) if options.record else plan
 
 
 def _fresh(options: Options, around: Surroundings) -> plans.Plan:
-    if options.mode:  # pi's, whose session the mode itself opens
+    if options.mode:  # pi's
         return plans.Plan(pi_models.resolve_pi(options, around))
     return plans.plan(options, around)

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from zot.core import events
 from zot.core.compact import Keep
-from zot.core.session import Body, Custom, Entry, Session, Title
+from zot.core.session import Body, Custom, Entry
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import AuthError, CommandError, ConfigError
@@ -22,11 +22,9 @@ from zot.pi.dialect import PiIncoming
 from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, from_pi, level_word
 from zot.pi.models import scoped
-from zot.pi.sessions import PiSessions
 from zot.provider.models import levels
 from zot.provider.types import Json, Message, Model
 from zot.sessions.kept import path_of
-from zot.settings.flags import Options
 
 if TYPE_CHECKING:
     from zot.pi import export
@@ -43,21 +41,6 @@ COMPACTION = {
     "keep": Keep(messages=None, tokens=KEEP_TOKENS, or_nothing=True),
 }
 """Settings of the agent that compact when pi would, and keep what pi would."""
-
-
-def first_session(options: Options, sessions: PiSessions) -> Session:
-    """The session that the command line asks for. Raises SessionError: it cannot be used."""
-    if options.session:
-        session = sessions.find(options.session)
-    elif options.continue_ or options.resume:
-        session = sessions.latest()
-    elif options.fork:
-        session = sessions.copy(options.fork, options.session_id)
-    else:
-        session = sessions.with_id(options.session_id)
-    if options.session_name:
-        session.append(Title(options.session_name))
-    return session
 
 
 class Actions:
@@ -216,7 +199,7 @@ class Actions:
             server.put([BashUpdate(text, incoming.id)])
 
         def entry(ran: ShellOutput) -> Body:
-            server.open_session()
+            self._runtime.note_choice()
             shown = shell_message(ran, hidden=hidden)
             return from_pi(shown) or Custom("message", {"message": shown})
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import time
 
-from msgspec.structs import replace
-
-from zot.bugs import complain
 from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
@@ -25,38 +22,35 @@ from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
 from zot.settings.plan import Plan
-from zot.wire.serving import STOP_SECONDS, finish, note_signals
+from zot.wire.once import answer_once
+from zot.wire.serving import STOP_SECONDS
 from zot.wire.standard import claim_stdout, ignore_signals
 
 
 def run(plan: Plan, prompt: str, generation: str) -> int:
-    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N."""
-    setup = plan.setup
+    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N. Raises
+    ZotError: it could not even begin."""
+    setup, session = plan.setup, plan.session
+    assert session is not None  # pi/plan.py
     sessions = PiSessions.of(setup)
-    session = pi_actions.first_session(setup.options, sessions)
     client = PiLines(generation, session)
     runtime = build_runtime(
-        replace(plan, session=session),
+        plan,
         client,
         Additions(sessions=lambda: sessions, check_extensions=False, owns_process=True),
     )
     runtime.change_settings(**pi_actions.COMPACTION)
     model = runtime.model
     client.encoder.use_model(model.provider, model.id, model.api)
-    stopped_by = note_signals()
     meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
     client.writer.put(PI.writer(meta, None).head())
-    running = runtime.prompt(prompt)
-    finish(running, runtime, lambda: bool(stopped_by) or client.lost, client.wire)
-    runtime.close()
-    runtime.release()
-    client.writer.close(STOP_SECONDS)
-    ignore_signals()
-    if stopped_by:
-        return 128 + stopped_by[0]
-    if running.error is not None:
-        complain(str(running.error))
-    return 0 if running.stop == "end" else 1
+    try:
+        return answer_once(runtime, prompt, client)
+    finally:
+        runtime.close()
+        runtime.release()
+        client.writer.close(STOP_SECONDS)
+        ignore_signals()
 
 
 class PiLines(RuntimeClient):
@@ -72,6 +66,9 @@ class PiLines(RuntimeClient):
 
     def _reader_gone(self) -> None:
         self.lost = True
+
+    def nothing_runs(self) -> None:
+        """The head was all."""
 
     def wait(self, cancel: Cancel) -> None:
         self.writer.wait(cancel)

@@ -19,7 +19,6 @@ from zot.bugs import internal_error
 from zot.build import Additions, build_runtime, find_skills, prompt_for
 from zot.core import events
 from zot.core.events import Event
-from zot.core.session import LevelChange, ModelChange
 from zot.core.source import Question
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong, encode_line
@@ -66,7 +65,6 @@ class PiServer(LineServer):
         self.setup = setup = plan.setup
         options = setup.options
         sessions = PiSessions.of(setup)
-        plan = replace(plan, session=pi_actions.first_session(options, sessions))
         self.peer = PiPeer(pi.pinned(options.pi_protocol))
         self._encoders = Encoders(self.peer)
         self._wire = threading.Lock()
@@ -90,8 +88,6 @@ class PiServer(LineServer):
         runtime.deliver("steering", one_at_a_time=True)
         runtime.deliver("follow_up", one_at_a_time=True)
         runtime.change_settings(**pi_actions.COMPACTION)
-        # To pi a provider that was named is no model: that of the session goes on.
-        runtime.adopt_session(model=not options.model, level=not options.reasoning)
         self.actions = pi_actions.Actions(self)
         with self._wire:
             self._show_model()
@@ -270,7 +266,6 @@ class PiServer(LineServer):
         files: pi.PromptFiles,
         call: ToolCall | None = None,
     ) -> None:
-        self.open_session()
         extra: dict[str, object] | None = None
         if files.echoed:
             extra = {"attachments": list(files.echoed)}
@@ -282,14 +277,6 @@ class PiServer(LineServer):
             call=call,
             accepted=lambda ahead: self.answer(incoming, {"disposition": "started"}),
         )
-
-    def open_session(self) -> None:
-        """A session begins with the model and the level it is used with."""
-        session = self.runtime.session
-        if session.leaf is None:
-            model = self.runtime.model_in_use
-            session.append(ModelChange(model.provider, model.id))
-            session.append(LevelChange(self.runtime.settings.reasoning))
 
     def _abort(self, incoming: PiIncoming) -> None:
         """Answered when everything has come to rest."""

@@ -121,11 +121,36 @@ class Runtime(CommandedRuns):
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
-        self.prepare = self._sources.prepare
+        self.prepare = self._prepare
+        self._noted: tuple[Session, Model, Level] | None = None
+        """What the session is known to say about how it is used."""
         self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
         self._tell_approval(agent.model)
         if parts.approval is not None and parts.durable is not None:
             parts.approval.use_durable(parts.durable)
+
+    def _prepare(self, cancel: Cancel) -> None:
+        self._sources.prepare(cancel)
+        noted, agent = self._noted, self.agent
+        if (
+            noted is None
+            or noted[0] is not agent.session
+            or noted[1] is not agent.model
+            or noted[2] != agent.settings.reasoning
+        ):
+            self.note_choice()
+
+    def note_choice(self) -> None:
+        """Have the session say which model and which level it is used with, however they were
+        chosen: whoever goes on with it takes them up. Raises SessionError."""
+        session, model = self.session, self.agent.model
+        level, before = self.settings.reasoning, session.last_model
+        if before != (model.provider, model.id):
+            session.append(ModelChange(model.provider, model.id))
+        # Of one that says nothing yet, not even the model, it is not known that it does not think.
+        if (session.last_level or ("off" if before else None)) != level:
+            session.append(LevelChange(level))
+        self._noted = session, model, level
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import threading
 from collections.abc import Callable, Sequence
 
 from zot.bugs import complain
@@ -13,24 +12,21 @@ from zot.build import Additions, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
-from zot.core.source import CommandResult
-from zot.errors import Cancelled, CommandError, SessionError, UsageError, ZotError
+from zot.errors import UsageError, ZotError
 from zot.lines import LineWriter, encode_line, write_all
 from zot.provider.types import Message, Text
 from zot.runtime.approval import Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
-from zot.runtime.runtime import Runtime
 from zot.serve.ask_terminal import ask_terminal, has_terminal
 from zot.settings.plan import Plan
 from zot.text import for_terminal, whole_characters
 from zot.wire import frames
-from zot.wire.serving import finish, note_signals, wait_or_abort
+from zot.wire.once import EXIT_FAILED, EXIT_OK, answer_once
 from zot.wire.standard import claim_stdout, ignore_signals
 from zot.wire.zot_events import frame
 
 STOP_SECONDS = 3.0
-EXIT_OK, EXIT_FAILED = 0, 1
 MAX_INPUT = 16 * 1024 * 1024
 """Bytes of stdin that may become a prompt."""
 
@@ -57,7 +53,7 @@ def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
         client.failed(error)
         raise
     try:
-        code = _answer(runtime, prompt, client)
+        code = answer_once(runtime, prompt, client)
     except ZotError as error:
         client.failed(error)
         raise
@@ -86,63 +82,6 @@ def _is_piped(fd: int) -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
-
-
-def _answer(runtime: Runtime, prompt: str, client: AsText | AsJson) -> int:
-    """Run the prompt to its end; a command that leaves nothing to run is all there is."""
-    stopped_by = note_signals()
-
-    def is_over() -> bool:
-        return bool(stopped_by) or client.lost
-
-    try:
-        result = _command(runtime, prompt, is_over, client.wire)
-    except Cancelled:
-        return 128 + stopped_by[0] if stopped_by else EXIT_FAILED
-    call = None
-    if result is not None:
-        if result.action == "error":
-            raise CommandError(f"{prompt.split()[0]}: {result.text}", code="extension")
-        if result.action not in ("prompt", "insert"):
-            client.nothing_runs()
-            return EXIT_OK
-        prompt, call = result.text, result.call
-    else:
-        runtime.check_typed(prompt)
-    run = runtime.prompt(prompt, call=call)
-    finish(run, runtime, is_over, client.wire)
-    if stopped_by:
-        return 128 + stopped_by[0]
-    if run.error is not None:
-        hint = "; --no-session keeps none" if isinstance(run.error, SessionError) else ""
-        complain(f"{run.error}{hint}")
-        return EXIT_FAILED
-    return 0 if run.stop == "end" else EXIT_FAILED
-
-
-def _command(
-    runtime: Runtime, prompt: str, stop: Callable[[], bool], wire: int
-) -> CommandResult | None:
-    """What came of `/name args`; None where the prompt is no such command.
-
-    Raises:
-        Cancelled: there is nobody left to hear of it.
-    """
-    if not prompt.startswith("/"):
-        return None
-    cancel, over = Cancel(), threading.Event()
-    watcher = threading.Thread(
-        target=wait_or_abort,
-        args=(over.wait, cancel.set, stop, wire),
-        name="zot-watch",
-        daemon=True,
-    )
-    watcher.start()
-    try:
-        return runtime.run_typed(prompt, cancel)
-    finally:
-        over.set()
-        watcher.join()
 
 
 class AsText(RuntimeClient):

@@ -482,3 +482,18 @@ def test_a_lane_that_is_closed_leaves_its_share_to_the_others_and_loses_nothing(
     writer.close(5)
     os.close(read)
     os.close(write)
+
+
+def test_a_held_line_before_an_empty_one_of_a_lane_is_not_forgotten(pipe):
+    read, write, _ = pipe
+    writer = LineWriter(write)
+    lane = writer.open_lane()
+    for _ in range(16):
+        os.write(write, b"x" * 4096)  # a pipe takes 64 KiB
+    writer.put(b"mine\n", held=True)
+    lane.put(b"")
+    taken = b""
+    while not taken.endswith(b"mine\n"):
+        assert ready(read, timeout=PATIENCE)
+        taken += os.read(read, 65536)
+    writer.close(PATIENCE)

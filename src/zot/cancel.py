@@ -84,7 +84,7 @@ class Cancel:
                 self._gate.open()
             callbacks = list(self._callbacks.values())
             if self._watcher is not None:
-                callbacks.append(self._watcher)
+                callbacks.insert(0, self._watcher)  # first: it counts on none of the others
         for callback in callbacks:
             callback()
 

@@ -52,6 +52,9 @@ REFILL = 0.0005
 LONGEST_NUMBER = 4300
 """Digits; Python refuses to turn longer ones into an integer."""
 
+UNKNOWN_WORD = (errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE, errno.ENOSYS, errno.EPERM)
+"""What a system says, or a filter in front of it, that cannot be told to write and not to wait."""
+
 START = 64 * 1024
 """Bytes that are kept of a line that is too long."""
 
@@ -298,10 +301,10 @@ class LineWriter:
                     data = waiting + data
                 elif rest := self._write_now(waiting):
                     self._queue(rest, self._own)
-            rest = self._write_now(data)
-            if not rest:
+            if rest := self._write_now(data):
+                self._queue(rest, lane or self._own)
+            if not self._busy:
                 return
-            self._queue(rest, lane or self._own)
             alone = self._asleep and not self._ring()
         if alone:
             self._write_alone()
@@ -391,7 +394,7 @@ class LineWriter:
         except BlockingIOError:
             pass
         except OSError as error:
-            if self._at_once and error.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ESPIPE):
+            if self._at_once and error.errno in UNKNOWN_WORD:
                 self._at_once = 0  # an older system: it is asked first
                 return self._write_now(data)
             # Whatever else it is, the thread will meet it too, and tell.

@@ -108,3 +108,11 @@ def test_the_watcher_hears_of_an_abort_once_whenever_it_comes():
     after.watch_with(None)
     after.set()
     assert heard == ["before", "during"]
+
+
+def test_who_watches_over_the_end_hears_first_whatever_the_others_do():
+    cancel, heard = Cancel(), []
+    cancel.watch_with(lambda: heard.append("watcher"))
+    with cancel.calling(lambda: 1 / 0), pytest.raises(ZeroDivisionError):
+        cancel.set()
+    assert heard == ["watcher"]

@@ -1,10 +1,12 @@
 import _socket
+import errno
 import shutil
 import socket
 import ssl
 import subprocess
 import threading
 import time
+from unittest.mock import Mock
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -15,6 +17,7 @@ from support.provider import KEY, ask, client, model_of, run
 from zot.cancel import Cancel
 from zot.errors import BadResponse, Cancelled, ConfigError, NetworkError, StreamIdle
 from zot.provider import client as client_module
+from zot.provider import connection
 from zot.provider import http as http_module
 from zot.provider.address import (
     Address,
@@ -791,3 +794,42 @@ def test_a_key_in_the_text_of_a_model_that_refuses_is_not_shown():
         _, error = run(made, ask(model_of("openai"), "hi"))
     assert KEY not in str(error)
     assert "[key]" in str(error)
+
+
+def test_what_was_told_is_shown_before_a_head_that_comes_in_pieces():
+    """Also on a kept connection, where a server gets a moment to answer first."""
+    shown = threading.Event()
+
+    def serve(listener):
+        sock, _ = listener.accept()
+        with sock:
+            for number in range(2):
+                assert sock.recv(65536)
+                if number:
+                    sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    assert shown.wait(20)
+                sock.sendall(answer(200, b"whole"))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        http = Http("x", f"http://127.0.0.1:{listener.getsockname()[1]}", idle_seconds=30)
+        for _ in range(2):
+            cancel = Cancel()
+            shown.clear()
+            cancel.before_wait = shown.set
+            with http.exchange("GET", "/", {}, None, cancel) as got:
+                shown.clear()
+                assert got.read_all(100) == b"whole"
+        http.close()
+        thread.join(20)
+
+
+def test_a_server_of_this_machine_that_cannot_be_reached_is_told_with_the_reason(monkeypatch):
+    refusing = type("Socket", (connection.socket.socket,), {})
+    refusing.connect_ex = lambda self, where: errno.ENETUNREACH
+    refusing.connect = Mock(side_effect=OSError(errno.ENETUNREACH, "Network is unreachable"))
+    monkeypatch.setattr(connection.socket, "socket", refusing)
+    http = Http("x", "http://127.0.0.1:9")
+    with pytest.raises(NetworkError, match="cannot connect to 127.0.0.1:9: Network is unreachable"):
+        http.exchange("GET", "/", {}, None, Cancel())

@@ -105,3 +105,20 @@ def test_no_other_model_after_content():
     with pytest.raises(NetworkError):
         play([{"text": "a", "cut_after": 1}], fallbacks=[(spare, MODEL)])
     assert spare.requests == []
+
+
+def test_a_provider_that_fails_before_its_stream_begins_is_asked_again():
+    class Eager(ScriptedProvider):
+        """Checks first, and then gives a generator."""
+
+        failures = 1
+
+        def stream(self, request, cancel):
+            if self.failures:
+                self.failures -= 1
+                raise Overloaded("busy")
+            return super().stream(request, cancel)
+
+    asked = stream_with_retry(Eager(["fine"]), ask(MODEL, "x"), Cancel(), FAST)
+    kinds = [type(event) for event in asked]
+    assert (kinds[0], kinds[-1]) == (Retrying, Finished)

@@ -178,3 +178,24 @@ def test_a_key_in_a_failure_of_the_server_is_removed(redactor):
 def test_short_keys_count_when_they_are_no_word(tmp_path):
     redactor = Redactor({"abc-1234", "ollama", "dummykey", "k1"}, str(tmp_path))
     assert redactor.secrets() == ("abc-1234",)
+
+
+def test_a_token_that_was_renewed_for_a_request_does_not_come_back_with_its_answer(tmp_path):
+    redactor, file = Redactor((), str(tmp_path)), AuthFile(str(tmp_path))
+
+    class Renewing:
+        name = "p"
+
+        def stream(self, request, cancel):
+            token = request
+            file.put("groq", Credential(api_key=token))
+            yield Started()
+            yield TextDelta(f"your key is {token}.")
+            yield Finished((Text(token),), "end", Usage())
+
+        def close(self): ...
+
+    provider = RedactingProvider(Renewing(), redactor)
+    for number in range(3):  # quicker than anybody looks again
+        token = f"renewed-token-{number}"
+        assert token not in repr(list(provider.stream(token, Cancel())))

@@ -149,13 +149,13 @@ def test_hooks_may_be_whole_classes(open_runtime):
 
     runtime = open_runtime("ok", hooks=[Polite()])
     list(runtime.prompt("go"))
-    assert runtime._inner.agent.provider._provider.requests[0].system == "be polite"
+    assert runtime._inner.agent.provider._provider.own.requests[0].system == "be polite"
 
 
 def test_the_system_prompt_is_the_embedders(open_runtime):
     runtime = open_runtime("ok", system_prompt="Only this.", append_system_prompt="And that.")
     list(runtime.prompt("go"))
-    system = runtime._inner.agent.provider._provider.requests[0].system
+    system = runtime._inner.agent.provider._provider.own.requests[0].system
     assert system.startswith("Only this.\n\nAnd that.\n\n")
 
 
@@ -553,3 +553,18 @@ def test_what_is_no_prompt_image_or_message_is_named(open_runtime):
     ):
         with pytest.raises(CommandError, match="invalid_params"):
             wrong()
+
+
+def test_a_provider_of_ones_own_gets_its_messages_as_a_tuple():
+    seen = []
+
+    class Own(ScriptedProvider):
+        def stream(self, request, cancel):
+            seen.append((type(request.messages), msgspec.json.encode(request.messages)))
+            return super().stream(request, cancel)
+
+    with Runtime(provider=Own(["one", "two"]), no_tools=True) as runtime:
+        for text in ("first", "second"):
+            list(runtime.prompt(text))
+    assert [kind for kind, _ in seen] == [tuple, tuple]
+    assert b"first" in seen[1][1]

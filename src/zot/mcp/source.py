@@ -88,7 +88,8 @@ class McpServers:
     def start(self, host: SourceHost) -> None:
         """Read what is configured, while the client thinks; no server is started for it."""
         self._host = host
-        self._loaded()
+        # Only here: whoever else looks does not give the agent what there is.
+        self.next_look = 0.0 if self._loaded() else time.monotonic() + LOOK_AGAIN
 
     def prepare(self, cancel: Cancel) -> None:
         if self._set is None:
@@ -165,10 +166,8 @@ class McpServers:
             host = self._host
             if self._set is not None or host is None or self._closed:
                 return self._set
-            if not self._options.any():
-                self.next_look = time.monotonic() + LOOK_AGAIN
-                return None
-            self._set, self.next_look = self._made(host), 0.0
+            if self._options.any():
+                self._set = self._made(host)
             return self._set
 
     def _made(self, host: SourceHost) -> mcp_servers.McpServerSet:

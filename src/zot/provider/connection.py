@@ -6,6 +6,7 @@ the request for a tunnel.
 from __future__ import annotations
 
 import _socket as socket  # without the module around it, whose enums take a while to make
+import errno
 import os
 import select
 import sys
@@ -42,6 +43,13 @@ def tls_context() -> SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _is_connected(sock: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    is_over = bool(poll.poll(AT_ONCE))
+    return is_over and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 class Connection:
@@ -95,10 +103,8 @@ class Connection:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             sock.settimeout(0)
-            sock.connect_ex((LOCALHOST, self._address.port))
-            poll = select.poll()
-            poll.register(sock, select.POLLOUT)
-            if poll.poll(AT_ONCE) and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            failure = sock.connect_ex((LOCALHOST, self._address.port))
+            if failure in (0, errno.EINPROGRESS) and _is_connected(sock):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._use(sock)
                 self.is_open = True
@@ -233,9 +239,12 @@ class Connection:
             # Kept by the system: Python would ask it before each read whether there is something.
             span = int(limit).to_bytes(LONG, sys.byteorder)
             span += int(limit % 1 * 1_000_000).to_bytes(LONG, sys.byteorder)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
-            sock.settimeout(None)
+            try:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+                sock.settimeout(None)
+            except OSError:  # a system that counts its seconds in other numbers
+                sock.settimeout(limit)
         self._limit = limit
 
     def is_readable(self, seconds: float) -> bool:

@@ -349,6 +349,7 @@ class Http:
             if parser.error:
                 raise self.not_http(parser.error)
             connection.limit_wait(end - time.monotonic())  # for the head as a whole
+            cancel.before_wait()
 
     def _closed(self, line: Line) -> errors.ProviderError:
         if line.has_received:

@@ -59,9 +59,9 @@ def stream_with_retry(
             asked = replace(request, model=model, repaired=False)
         while True:
             attempt += 1
-            content = False
-            stream = client.stream(asked, cancel)
+            content, stream = False, None
             try:
+                stream = client.stream(asked, cancel)
                 for event in stream:
                     if not content and type(event) not in BEFORE_CONTENT:
                         content = True
@@ -80,7 +80,8 @@ def stream_with_retry(
                     raise final from error
                 delay, reason = policy.delay(attempt, error.retry_after), str(error)
             finally:
-                stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
+                if stream is not None:
+                    stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
             yield types.Retrying(attempt, policy.max_attempts, delay, reason)
             cancel.sleep(delay)
 

@@ -68,8 +68,9 @@ class Redactor:
         """The same, as they were a moment ago: for who asks often. A token may just have been
         renewed."""
         if self._next_look < monotonic():
+            secrets = self.secrets()
             self._next_look = monotonic() + LOOK_AGAIN
-            return self.secrets()
+            return secrets
         return self._secrets
 
     def text(self, text: str) -> str:
@@ -136,7 +137,7 @@ class RedactingProvider:
         self.name, self.close = provider.name, provider.close
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
-        pieces = SecretFilter()
+        pieces, look = SecretFilter(), self._redactor.secrets
         kind: type[types.StreamEvent] | None = None
         told: Delta | None = None
         try:
@@ -149,7 +150,9 @@ class RedactingProvider:
                         kind = type(event)
                         told = event if kind in _DELTAS else None  # type: ignore[assignment]
                         if told is not None or kind is types.Finished:
-                            pieces.use(self._redactor.secrets_lately())
+                            pieces.use(look())
+                            # The first look is a real one: the key of this very request may be new.
+                            look = self._redactor.secrets_lately
                     if told is None:
                         if kind is types.Finished:
                             event = _redacted(event, pieces.secrets)  # type: ignore[arg-type]

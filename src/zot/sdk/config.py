@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack
 
 from msgspec import defstruct
 from msgspec.structs import replace
 
+from zot.cancel import Cancel
 from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.home import of_process
 from zot.later import Later
 from zot.provider.providers import ProviderInfo
-from zot.provider.types import LEVELS, Json, Level, Model, Provider
+from zot.provider.types import LEVELS, Json, Level, Model, Provider, Request, StreamEvent
 from zot.sdk.function import Guard, function_tool, guard
 from zot.sdk.stream import AgentEvent
 from zot.settings.flags import Options
@@ -171,7 +172,19 @@ class OwnSetup(Setup, kw_only=True):
         return (self.model,)
 
     def connect(self, model: Model) -> Provider:
-        return self.own
+        return OwnProvider(self.own)
+
+
+class OwnProvider:
+    """An embedder's provider. Its messages come as the tuple that it may add to and encode; inside
+    they are the start of a list that grows."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.own = provider
+        self.name, self.close = provider.name, provider.close
+
+    def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        return self.own.stream(replace(request, messages=tuple(request.messages)), cancel)
 
 
 def own_tools(config: Config) -> list[Tool]:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.doors import DOORS, Door, Place, Wishes
@@ -344,6 +347,42 @@ def test_a_session_goes_on_with_its_model_and_level(
     assert asked(openai)[-1].body["reasoning_effort"] == "low"
 
 
+ONE_SHOT: dict[str, tuple[str, ...]] = {
+    "-p": ("-p",),
+    "--json": ("--json",),
+    "--mode json": ("--mode", "json"),
+    "--mode text": ("--mode", "text"),
+}
+
+
+@pytest.mark.parametrize("mode", ONE_SHOT)
+def test_the_latest_session_goes_on_with_the_model_and_level_that_flags_gave_it(
+    place: Place, anthropic: FakeServer, mode: str
+) -> None:
+    def answered(*flags: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "zot", *ONE_SHOT[mode], *flags, "say:ok"]
+        environ = {**os.environ, "PI_CODING_AGENT_DIR": str(place.agent)}
+        done = subprocess.run(
+            command,
+            cwd=place.work,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert (done.returncode, "sonnet" in done.stderr) == (0, False), done
+        return asked(anthropic)[-1].body
+
+    answered("--model", "claude-opus-4-5")
+    level = "--thinking" if "--mode" in ONE_SHOT[mode] else "--reasoning"
+    second = answered("-c", "--model", "claude-haiku-4-5", level, "high")
+    assert (second["model"], len(second["messages"])) == ("claude-haiku-4-5", 3)
+    third = answered("-c")
+    assert (third["model"], len(third["messages"])) == ("claude-haiku-4-5", 5)
+    assert third["thinking"] == second["thinking"]
+
+
 def test_a_fork_goes_on_beside_what_it_came_from(
     open_door: Callable[..., Door], anthropic: FakeServer
 ) -> None:
@@ -432,7 +471,7 @@ def test_a_prompt_file_is_a_command(open_door: Callable[..., Door], place: Place
 def test_a_question_of_an_extension_is_answered(
     open_door: Callable[..., Door], extension: Path, anthropic: FakeServer
 ) -> None:
-    door = open_door(ext=extension, answer="blue")
+    door = open_door("dialogs", ext=extension, answer="blue")
     door.ask("tool:favourite:{}\nthen\nsay:ok")
     assert "they like blue" in last_body(anthropic)
 
@@ -441,7 +480,7 @@ def test_a_question_of_an_extension_is_answered(
 def test_a_tool_waits_for_its_approval(
     open_door: Callable[..., Door], place: Place, anthropic: FakeServer, decision: str
 ) -> None:
-    door = open_door(decide=decision)
+    door = open_door("decide", decide=decision)
     door.ask('tool:bash:{"command": "touch made"}\nthen\nsay:ok')
     assert (place.work / "made").exists() == (decision == "allow")
     assert ("did not allow" in last_body(anthropic)) == (decision == "deny")

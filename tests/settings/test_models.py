@@ -272,3 +272,31 @@ def test_with_a_file_its_providers_are_known(place):
     assert known.provider("mine").name == "mine"
     assert known.default("mine").id == "m"
     assert len(known.warnings) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "keys", "expected"),
+    [
+        ("--model openai/gpt-5", "OPENAI", ("openai", "gpt-5")),
+        # A gateway's own ids look like that: where it alone can be asked, or is the one in use.
+        ("--model openai/gpt-5", "OPENROUTER", ("openrouter", "openai/gpt-5")),
+        ("--provider openrouter --model openai/gpt-5", "OPENAI OPENROUTER", ("openrouter", None)),
+        # Another server may call its models as it likes.
+        ("--base-url http://127.0.0.1:9 --model openai/gpt-oss", "ANTHROPIC OPENAI", (None, None)),
+        ("--model mistralai/x --base-url http://127.0.0.1:9", "ANTHROPIC", ("anthropic", None)),
+    ],
+)
+def test_a_model_may_be_named_with_its_provider(words, keys, expected):
+    environ = {f"{name}_API_KEY": f"{name}-0123456789" for name in keys.split()}
+    options = parse(words.split())
+    setup = resolve(options, around(environ))
+    provider, model = expected
+    assert setup.info.name == (provider or "anthropic")
+    assert setup.model.id == (model or options.model)
+
+
+def test_the_gateway_of_the_configuration_keeps_its_ids(place):
+    environ = {"OPENAI_API_KEY": "openai-0123456789", "OPENROUTER_API_KEY": "router-0123456789"}
+    (place / "config.json").write_text('{"provider": "openrouter"}')
+    setup = resolve(parse(["--model", "openai/gpt-5"]), around(environ))
+    assert (setup.info.name, setup.model.id) == ("openrouter", "openai/gpt-5")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from support.terminal import AtTerminal, Emulator, Shown, zot
 from zot import events
 from zot.client import Client
 from zot.sdk import AsyncRuntime, Runtime
+from zot.sessions import kept
 
 MODEL = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
 
@@ -921,7 +923,147 @@ class Mcp(Door):
             self._process.kill()
 
 
+class Once(Door):
+    """One prompt for each process: `-p`. The conversation is in the session between them, and so
+    are the model and the level, once they were said."""
+
+    LACKS: ClassVar = {
+        **dict.fromkeys(
+            ("agents", "approvals", "clear", "compact", "durable", "fork", "retry", "rewind"),
+            "a process answers one prompt; subcommands do the rest",
+        ),
+        **dict.fromkeys(("commands", "count", "messages", "sessions"), "it tells the answer alone"),
+        **dict.fromkeys(("decide", "dialogs"), "nobody is there to answer"),
+        "set_jail": "a flag: --jail",
+        "shell": "there is one around it",
+        "state": "the session says it afterwards",
+        "steer": "nobody is there to say more",
+    }
+    MODE: tuple[str, ...] = ("-p",)
+    LEVEL = "--reasoning"
+
+    def __init__(self, place: Place, wishes: Wishes) -> None:
+        super().__init__(place, wishes)
+        self._first = model_flags(Wishes())[:4]
+        """What has to be said until a session says it."""
+        self._wanted = self._first
+        """What the next process is told beside its prompt."""
+        self._session = self._first_session()
+        self._process: subprocess.Popen[str] | None = None
+
+    def _first_session(self) -> list[str]:
+        return ["--session", str(self.place.session)]
+
+    def begin(self, text: str, **more: Any) -> None:
+        flags = [*self._session, *self._wanted, *ext_flags(self.wishes)]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "zot", *self.MODE, *flags, text],
+            cwd=self.place.work,
+            env={**os.environ, "PI_CODING_AGENT_DIR": str(self.place.agent)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> str:
+        assert self._process is not None
+        out, err = self._process.communicate(timeout=PATIENCE)
+        code, wanted = self._process.returncode, self._wanted
+        if code == 128 + signal.SIGINT:
+            return "aborted"
+        if code and wanted != self._first:  # what it was told is not taken up
+            self._wanted = self._first
+            raise LookupError(err)
+        self._wanted = self._first = []
+        self._session = ["--session", self.path()]
+        return "error" if code else self._shown(out)
+
+    def _shown(self, out: str) -> str:
+        return out.strip()
+
+    def abort(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+
+    def set_model(self, name: str, provider: str = "") -> None:
+        model = ["--provider", provider] if provider else []
+        self._wanted = [*model, "--model", name]
+
+    def set_reasoning(self, level: str) -> None:
+        self._wanted = [*self._wanted, self.LEVEL, level]
+
+    def state(self) -> tuple[str, str, int, bool]:
+        if "--model" in self._wanted:  # not said yet
+            at = self._wanted.index("--model") + 1
+            provider, _, model = "/".join(self._wanted[1 : at + 1 : 2]).partition("/")
+            return provider, model, -1, False
+        session = kept.resumed(self.path(), str(self.place.work), str(self.place.home))
+        assert session is not None and session.last_model is not None
+        session.close()
+        return *session.last_model, -1, False
+
+    def path(self) -> str:
+        return self._session[1]
+
+    def load(self, session: str) -> None:
+        self._session = ["--session", session]
+
+    def type(self, name: str, args: str) -> str:
+        return self.ask(f"/{name} {args}".strip())
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+class OnceJson(Once):
+    """`--json`: the same in frames."""
+
+    MODE = ("--json",)
+    WORD = "assistant_message"
+
+    def _shown(self, out: str) -> str:
+        frames = [json.loads(line) for line in out.splitlines()]
+        said = [self._content(frame) for frame in frames if frame["type"] == self.WORD]
+        texts = ["".join(b["text"] for b in blocks if b["type"] == "text") for blocks in said]
+        return texts[-1] if texts else out
+
+    def _content(self, frame: dict[str, Any]) -> list[dict[str, Any]]:
+        return frame["content"]
+
+
+class OncePi(OnceJson):
+    """`--mode json`: the same in pi's frames, with a session where pi keeps them."""
+
+    MODE = ("--mode", "json")
+    WORD = "message_end"
+    LEVEL = "--thinking"
+
+    def _first_session(self) -> list[str]:
+        return []
+
+    def _content(self, frame: dict[str, Any]) -> list[dict[str, Any]]:
+        message = frame["message"]
+        return message["content"] if message["role"] == "assistant" else []
+
+    def path(self) -> str:
+        written = self.place.agent.rglob("*.jsonl")
+        return max(written, key=lambda file: file.stat().st_mtime_ns).as_posix()
+
+
+class OncePiText(OncePi):
+    """`--mode text`: the answer alone, and the same session."""
+
+    MODE = ("--mode", "text")
+
+    def _shown(self, out: str) -> str:
+        return out.strip()
+
+
 DOORS = {
     **{"sdk": Sdk, "asyncio": Aio, "wire": Wire, "pi": Pi, "acp": Acp},
     **{"terminal": Terminal, "mcp": Mcp},
+    **{"once": Once, "once-json": OnceJson, "once-pi": OncePi, "once-pi-text": OncePiText},
 }

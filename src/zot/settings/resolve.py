@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -116,6 +116,7 @@ def _resolved(
 ) -> Setup:
     environ = around.environ
     options, ignored = configured(options, environ, cwd, known.home)
+    options = _naming_both(options, flags, environ, known)
     choice = choose_provider(options, around, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
@@ -161,6 +162,24 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
     host = address.host_and_port(url)[0]
     if not address.is_loopback(host):
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
+
+
+def _naming_both(
+    options: Options, flags: Options, environ: Mapping[str, str], known: Known
+) -> Options:
+    """`--model PROVIDER/ID` says both, where that provider can be asked. Not where another server
+    was named, nor where the provider of the configuration is a gateway: their own ids look so."""
+    head, slash, id = flags.model.partition("/")
+    if not (slash and id) or flags.provider or options.base_url or options.api_key:
+        return options
+    if options.provider and any("/" in model.id for model in known.all(options.provider)):
+        return options
+    try:
+        info = known.provider(head)
+    except ConfigError:
+        return options
+    has_key = info.auth == "none" or info.key_optional or bool(known.key(info, "", environ).text)
+    return replace(options, provider=info.name, model=id) if has_key else options
 
 
 def choose_provider(options: Options, around: Surroundings, known: Known) -> Choice:

@@ -96,7 +96,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
     "Model": (
         Setting("provider", "text", "anthropic, openai, local, ...", "NAME",
                 file="project", sdk=True),
-        Setting("model", "text", "a model of that provider", "ID", file="project", sdk=True),
+        Setting("model", "text", "a model of that provider, or of another one", "[PROVIDER/]ID",
+                file="project", sdk=True),
         Setting("reasoning", "level", f"how much to think: {', '.join(LEVELS)}", "LEVEL",
                 flags=("--reasoning", "--thinking"), file="project", sdk=True),
         Setting("api_key", "text", "better: the provider's variable (others can see arguments)",

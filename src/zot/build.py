@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
@@ -21,7 +21,7 @@ from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
-from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval
+from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
@@ -30,7 +30,7 @@ from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
-from zot.settings.flags import Options
+from zot.settings.flags import Options, chosen
 from zot.settings.plan import HOLDER_SECONDS, Plan, resumed_by
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
@@ -85,6 +85,21 @@ class Additions(Frozen, kw_only=True):
 
 
 NOTHING = Additions()
+
+
+def approval_for(
+    options: Options,
+    client: RuntimeClient,
+    tools: Collection[str] | None = None,
+    terminal: AskTerminal | None = None,
+) -> Approval:
+    """What asks before tools run: these, or those of the settings, for as long as they say."""
+    return Approval(
+        options.approve if tools is None else tools,
+        client=client,
+        terminal=terminal,
+        seconds=chosen(options, "approval_timeout"),
+    )
 
 
 def build_runtime(plan: Plan, client: RuntimeClient, added: Additions = NOTHING) -> Runtime:
@@ -262,7 +277,7 @@ class Common:
             if request.approve is None:  # what the person chose meanwhile counts here too
                 approval.mode = first.mode
         elif request.approve:
-            approval = Approval(request.approve, client=client)
+            approval = approval_for(plan.setup.options, client, request.approve)
         added = replace(self._added, tools=own, approval=approval)
         depth = self.depth if request.depth is None else request.depth
         redactor = redactor_for(plan.setup)
@@ -355,7 +370,7 @@ def _durable(setup: Setup, agent: Agent) -> durable.Durable | None:
             f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
-    return durable.Durable(agent, on_crash=options.on_crash or "continue")
+    return durable.Durable(agent, on_crash=chosen(options, "on_crash"))
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
@@ -509,12 +524,12 @@ def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     options = setup.options
-    compact_at = (options.compact_at or 85.0) / 100
+    compact_at = chosen(options, "compact_at")
     fallbacks = [models.find(name, setup.info.name) for name in options.fallback_models]
     return AgentSettings(
         reasoning=options.reasoning or "off",
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
-        compact_at=None if options.compact_at == 0 else compact_at,
+        compact_at=compact_at / 100 if compact_at else None,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
     )
 

@@ -20,7 +20,7 @@ from zot.acp.history import call_ids, history
 from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
 from zot.acp.updates import PROGRESS_PAUSE, RunOutcome, UpdateEncoder, fault_of, new_id, outcome
 from zot.bugs import internal_error
-from zot.build import Additions, build_runtime
+from zot.build import Additions, approval_for, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
@@ -28,7 +28,6 @@ from zot.core.source import CANCELLED, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId, notification_line
 from zot.provider.types import Json, ToolCall
-from zot.runtime.approval import Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
@@ -75,7 +74,7 @@ class AcpSession(RuntimeClient):
         """Warnings that came before the client knew the session."""
         self._closed = Cancel()
         setup_options = plan.setup.options
-        approval = Approval(setup_options.approve, client=self)
+        approval = approval_for(setup_options, self)
         added = Additions(
             keep=True,
             approval=approval,

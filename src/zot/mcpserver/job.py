@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict, replace
 
 from zot.bugs import internal_error
-from zot.build import Additions, build_runtime
+from zot.build import Additions, approval_for, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Limits
@@ -26,7 +26,7 @@ from zot.mcpserver import protocol
 from zot.mcpserver.protocol import JsonObject, McpPeer
 from zot.mcpserver.tools import AnyArguments, LimitArguments, ReplyArguments, StartArguments
 from zot.provider.types import Text, Usage
-from zot.runtime.approval import DEFAULT_TOOLS, SERVER_TOOLS, Approval
+from zot.runtime.approval import DEFAULT_TOOLS, SERVER_TOOLS
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
@@ -102,7 +102,7 @@ class McpJob(RuntimeClient):
         approval = None
         if not settings.yolo:
             # Named, so that they are asked for or denied also where nobody can be asked.
-            approval = Approval(settings.approve or ASKED, client=self)
+            approval = approval_for(settings, self, settings.approve or ASKED)
         try:
             return build_runtime(
                 planned, self, Additions(keep=True, approval=approval, owns_process=True)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from zot import __version__
 from zot.bugs import internal_error
-from zot.build import Additions, build_runtime, find_skills, prompt_for
+from zot.build import Additions, approval_for, build_runtime, find_skills, prompt_for
 from zot.core import events
 from zot.core.events import Event
 from zot.core.source import Question
@@ -42,7 +42,6 @@ from zot.pi.sessions import PiSessions
 from zot.provider.models import clamped
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Level, ToolCall
-from zot.runtime.approval import Approval
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.plan import Plan
@@ -78,7 +77,7 @@ class PiServer(LineServer):
         self._system_shown = False
         added = Additions(
             sessions=lambda: sessions,
-            approval=Approval(options.approve or (), client=self),
+            approval=approval_for(options, self, options.approve or ()),
             owns_process=True,
             check_extensions=False,  # clients of pi pass extensions of pi's, which are left out
         )

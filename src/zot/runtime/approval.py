@@ -35,7 +35,6 @@ SERVER_TOOLS = "mcp"
 """Those of MCP servers, but for the ones that only read, of a server that the user believes."""
 SESSION = "this session"
 """The pattern of what is allowed until the process ends."""
-LIMIT_SECONDS = 300.0
 MAX_PREVIEW = 2_000
 
 ApprovalMode = Literal["ask", "ask_all", "yolo"]
@@ -85,9 +84,10 @@ class Approval(Hook):
         *,
         client: RuntimeClient | None = None,
         terminal: AskTerminal | None = None,
-        seconds: float = LIMIT_SECONDS,
+        seconds: float = 0.0,
     ) -> None:
-        """`tools` None: ask for the default ones where the client or the model wants it."""
+        """`tools` None: ask for the default ones where the client or the model wants it.
+        `seconds`: how long a question waits; 0: for ever."""
         self._tools = tools
         self._client = client or RuntimeClient()
         self._terminal = terminal

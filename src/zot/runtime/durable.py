@@ -31,7 +31,7 @@ MOST_CRASHES = 3
 class Durable:
     """The runs of one runtime, noted in its session. Runs calls it; the lock there is enough."""
 
-    def __init__(self, agent: Agent, on_crash: journal.OnCrash = "continue") -> None:
+    def __init__(self, agent: Agent, on_crash: journal.OnCrash) -> None:
         self._agent = agent
         self._on_crash = on_crash
         self.journal = journal.Journal(agent.session)

@@ -10,7 +10,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
-from zot.build import Additions, build_runtime
+from zot.build import Additions, approval_for, build_runtime
 from zot.core.agent import Limits
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
@@ -19,7 +19,6 @@ from zot.errors import BusyError, ClosedError, CommandError, NotFoundError
 from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
-from zot.runtime.approval import LIMIT_SECONDS, Approval
 from zot.runtime.run import Run, StoredEnd
 from zot.sdk.config import Config, Settings, check_level, config_of, hooks_of, own_tools, plan_of
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
@@ -88,12 +87,7 @@ class Runtime:
         self._reader = reader = RunEvents(frozenset(config.features), config.on_agent_event)
         approval = None
         if "approvals" in config.features:
-            seconds = options.approval_timeout
-            approval = Approval(
-                options.approve,
-                client=reader,
-                seconds=LIMIT_SECONDS if seconds is None else seconds,
-            )
+            approval = approval_for(options, reader)
         added = Additions(
             approval=approval,
             tools=own_tools(config),

@@ -8,14 +8,13 @@ import sys
 from collections.abc import Callable, Sequence
 
 from zot.bugs import complain
-from zot.build import Additions, build_runtime
+from zot.build import Additions, approval_for, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
 from zot.errors import UsageError, ZotError
 from zot.lines import LineWriter, encode_line, write_all
 from zot.provider.types import Message, Text
-from zot.runtime.approval import Approval
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.serve.ask_terminal import ask_terminal, has_terminal
@@ -45,7 +44,7 @@ def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
         terminal = ask_terminal if has_terminal() else None
         approval = None
         if not options.yolo:
-            approval = Approval(options.approve, client=client, terminal=terminal)
+            approval = approval_for(options, client, terminal=terminal)
         runtime = build_runtime(
             plan, client, Additions(keep=True, approval=approval, owns_process=True)
         )

@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     import threading
 
     from zot import build
-    from zot.runtime import approval as approvals
     from zot.runtime.runtime import Runtime
     from zot.serve import rpc_agents
     from zot.serve.rpc_agents import NamedAgents
     from zot.wire import commands, zot_events
 else:
-    approvals = Later("zot.runtime.approval")
     build = Later("zot.build")
     threading = Later("threading")
     rpc_agents = Later("zot.serve.rpc_agents")
@@ -220,14 +218,7 @@ class UnnamedAgent(ServedAgent):
     def _build(self) -> Runtime:
         # Deferred: hello and ping are answered without loading the agent.
         options = self._plan.setup.options
-        seconds = options.approval_timeout
-        approval = None
-        if not options.yolo:
-            approval = approvals.Approval(
-                options.approve,
-                client=self,
-                seconds=approvals.LIMIT_SECONDS if seconds is None else seconds,
-            )
+        approval = None if options.yolo else build.approval_for(options, self)
         added = build.Additions(approval=approval, warn=complain, owns_process=True)
         runtime = build.build_runtime(self._plan, self, added)
         self.use(runtime)

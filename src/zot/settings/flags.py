@@ -7,7 +7,7 @@ first answer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -88,6 +88,12 @@ class Options(TerminalOptions):
     session_name: str = ""
     fork: str = ""
     export: str = ""
+
+
+def chosen(options: Options, name: str) -> Any:
+    """What was said of a setting; its default, if nothing was."""
+    value = getattr(options, name)
+    return SETTINGS[name].default if value is None else value
 
 
 FLAGS: dict[str, Setting] = {

@@ -18,9 +18,8 @@ from zot.home import Surroundings
 from zot.later import Later
 from zot.provider.model import Model
 from zot.provider.providers import ProviderInfo, connect, env_base_url
-from zot.settings.flags import Options
+from zot.settings.flags import Options, chosen
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
-from zot.settings.table import SETTINGS
 from zot.text import Frozen
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Setup(Frozen):
             model,
             self.renew or self.key,
             self.base_url or None,
-            idle_seconds=options.idle_timeout or SETTINGS["idle_timeout"].default,
+            idle_seconds=chosen(options, "idle_timeout"),
             script=options.script,
         )
 

@@ -15,6 +15,7 @@ from zot.later import Later, later
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
+from zot.settings.flags import Options, chosen
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
 from zot.tui.theme import Theme
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from zot.runtime import approval as approvals
     from zot.serve.interactive import crash, kept, linear, look
     from zot.serve.interactive import view as views
-    from zot.settings.flags import Options
     from zot.settings.plan import Plan
     from zot.tui import links as file_links
     from zot.tui import pictures, vi
@@ -117,7 +117,7 @@ def load(app: App, **changes: str) -> None:
         _remember(app, plan.setup.cwd)
         options = plan.setup.options
         _dress(app, options, plan.setup.cwd)
-        view = views.View(spoken=app.spoken, pictured=pictured(app, options.images or "auto"))
+        view = views.View(spoken=app.spoken, pictured=pictured(app, chosen(options, "images")))
         for text in (*plan.setup.warnings, *((plan.setup.notice,) if plan.setup.notice else ())):
             app.warn(text)
         approval = None
@@ -181,7 +181,7 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             app.loop.post(lambda: app.use_status_parts(parts))
 
     def links() -> None:
-        template = file_links.template_of(options.file_links or "file")
+        template = file_links.template_of(chosen(options, "file_links"))
         made = file_links.FileLinks(cwd, os.uname().nodename, template) if template else None
         app.loop.post(lambda: app.loop.screen.use_links(made))
 

@@ -131,26 +131,15 @@ class Runtime(CommandedRuns):
 
     def _prepare(self, cancel: Cancel) -> None:
         self._sources.prepare(cancel)
-        noted, agent = self._noted, self.agent
-        if (
-            noted is None
-            or noted[0] is not agent.session
-            or noted[1] is not agent.model
-            or noted[2] != agent.settings.reasoning
-        ):
-            self.note_choice()
+        self.note_choice()
 
     def note_choice(self) -> None:
         """Have the session say which model and which level it is used with, however they were
-        chosen: whoever goes on with it takes them up. Raises SessionError."""
-        session, model = self.session, self.agent.model
-        level, before = self.settings.reasoning, session.last_model
-        if before != (model.provider, model.id):
-            session.append(ModelChange(model.provider, model.id))
-        # Of one that says nothing yet, not even the model, it is not known that it does not think.
-        if (session.last_level or ("off" if before else None)) != level:
-            session.append(LevelChange(level))
-        self._noted = session, model, level
+        chosen. Raises SessionError."""
+        session, model, level = self.session, self.agent.model, self.settings.reasoning
+        if self._noted != (session, model, level):
+            session.note_use(model.provider, model.id, level)
+            self._noted = session, model, level
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
 

@@ -7,6 +7,7 @@ only ever adds to them.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -17,6 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+PIPE = 1 << 20
+F_SETPIPE_SZ = getattr(fcntl, "F_SETPIPE_SZ", 1031)
+DELTA, DONE = b'"type":"text_delta"', b'{"type":"done"'
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -67,6 +71,11 @@ class Server:
         self.bytes_out = 0
         self.tools = 0
         self._ended = 0.0
+        assert self.process.stdout is not None
+        try:  # the reader is woken less often, whoever writes
+            fcntl.fcntl(self.process.stdout, F_SETPIPE_SZ, PIPE)
+        except OSError:
+            pass
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +132,24 @@ class Server:
         """Seconds of a prompt whose answer need not begin with text."""
         sent = self.send(type="prompt", message=message)
         return self.until("done") - sent
+
+    def flood(self, count: int) -> float:
+        """Seconds of an answer of so many deltas. They are counted in what comes, and not looked at
+        one by one: that would measure the reader."""
+        sent = self.send(type="prompt", message=f"text:{count}")
+        assert self.process.stdout is not None
+        fd, seen, rest = self.process.stdout.fileno(), 0, b""
+        while True:
+            data = rest + os.read(fd, PIPE)
+            if data == rest:
+                raise RuntimeError(f"{self.process.args[0]} ended")  # type: ignore[index]
+            now = time.perf_counter()
+            end = data.find(DONE)
+            lines, _, rest = data.rpartition(b"\n")
+            seen += lines.count(DELTA)
+            if end >= 0:
+                assert seen == count, f"{seen} deltas of {count}"
+                return now - sent
 
     def cpu(self) -> float:
         """CPU seconds of the process, to the nanosecond but for what threads that ended took along;

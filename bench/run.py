@@ -216,7 +216,7 @@ class Bench:
         with program.warm() as server:
             self.provider.spent()
             cpu = server.cpu()
-            seconds = server.run(f"text:{count}") - self.provider.spent()[0]
+            seconds = server.flood(count) - self.provider.spent()[0]
             self.add(f"a delta of {count:,} at once", program, seconds / count)
             if count == 20_000:
                 self.add("CPU of a delta at once", program, (server.cpu() - cpu) / count)

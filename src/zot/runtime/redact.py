@@ -53,6 +53,7 @@ class Redactor:
         self._home = home
         self._changed = 0
         self._stored: set[str] = set()
+        self._known: set[str] = set()
         self._secrets: tuple[str, ...] = ()
         self._next_look = 0.0
 
@@ -60,8 +61,8 @@ class Redactor:
         """The longest first, so that no part of one stays behind. The very same as the last time
         if nothing changed."""
         secrets = self._given | self._from_file()
-        if secrets != set(self._secrets):
-            self._secrets = tuple(sorted(secrets, key=len, reverse=True))
+        if secrets != self._known:
+            self._known, self._secrets = secrets, tuple(sorted(secrets, key=len, reverse=True))
         return self._secrets
 
     def secrets_lately(self) -> tuple[str, ...]:

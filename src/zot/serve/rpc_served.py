@@ -74,9 +74,6 @@ class ServedAgent(RuntimeClient):
         self._frame: Callable[..., EventFrame | None] = self._first_frame
         self._less_urgent: Collection[type[Event]] = ()
         """Events that can be told after what follows them was begun."""
-        self._words: Collection[type[Event]] = ()
-        self._is_silent = False
-        """The model was asked, and has not said anything yet."""
         self._slow: SlowCommands | None = None
         self._messages: KeptMessages | None = None
 
@@ -97,7 +94,6 @@ class ServedAgent(RuntimeClient):
         else:
             # Less than the request to the model that follows them.
             self._less_urgent = (events.UserMessage, events.TurnStart)
-            self._words = (events.TextDelta, events.ReasoningDelta)
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -370,13 +366,9 @@ class ServedAgent(RuntimeClient):
     def listen(self, event: Event, run: Run | None) -> None:
         features = self._server.features
         held = run is not None and run.worker == get_ident()
-        if self._is_silent and type(event) in self._words:
-            held = self._is_silent = False  # the first word is shown at once
-        elif held and type(event) in self._less_urgent:
-            self._is_silent = True
-            if "seq" not in features:
-                self._put_later(partial(self._frame, event))
-                return
+        if held and type(event) in self._less_urgent and "seq" not in features:
+            self._put_later(partial(self._frame, event))
+            return
         frame = self._frame(event, features)
         if self._kept is not None:
             self._put_kept(event, frame, UNSET if run is None else run.tag)

@@ -62,7 +62,8 @@ class Redactor:
         if nothing changed."""
         secrets = self._given | self._from_file()
         if secrets != self._known:
-            self._known, self._secrets = secrets, tuple(sorted(secrets, key=len, reverse=True))
+            self._secrets = tuple(sorted(secrets, key=len, reverse=True))
+            self._known = secrets  # last: who finds it here finds the others too
         return self._secrets
 
     def secrets_lately(self) -> tuple[str, ...]:

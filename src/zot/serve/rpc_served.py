@@ -372,6 +372,8 @@ class ServedAgent(RuntimeClient):
         frame = self._frame(event, features)
         if self._kept is not None:
             self._put_kept(event, frame, UNSET if run is None else run.tag)
+        elif frame is not None and "seq" not in features and not self._signature:
+            self._writer.put(encode_line(frame), held=held)  # as `_put`, in a step less
         elif frame is not None:
             self._put(encode_line(frame), UNSET if run is None else run.tag, held=held)
 

@@ -208,3 +208,9 @@ def test_no_program_is_started_with_modules_of_the_working_directory():
         for at, line in enumerate(path.read_text().splitlines(), 1):
             if "sys.executable" in line and '"-m"' in line:
                 assert '"-P", "-m"' in line, f"{path}:{at}: add -P"
+
+
+def test_every_room_has_its_tests_in_a_folder_of_the_same_name() -> None:
+    rooms = {path.parent.name for path in SRC.glob("*/__init__.py")}
+    tested = {path.parent.name for path in Path(__file__).parent.glob("*/test_*.py")}
+    assert rooms - tested == set()

@@ -81,7 +81,7 @@ class Connection:
             OSError: no connection.
             Cancelled: aborted.
         """
-        if self._address.host == LOCALHOST and self._opens_at_once():
+        if self._opens_at_once():
             return
         self._opening = True
         # A name lookup cannot be interrupted, only left behind in a thread of its own.
@@ -98,12 +98,13 @@ class Connection:
 
     def _opens_at_once(self) -> bool:
         """Whether it could be opened without any wait, as one to this machine mostly can."""
-        if self._proxy is not None or self._address.scheme != "http":
+        host, port = self._address.host, self._address.port
+        if self._proxy is not None or self._address.scheme != "http" or host != LOCALHOST:
             return False
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             sock.settimeout(0)
-            failure = sock.connect_ex((LOCALHOST, self._address.port))
+            failure = sock.connect_ex((host, port))
             if failure in (0, errno.EINPROGRESS) and _is_connected(sock):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._use(sock)

@@ -53,8 +53,6 @@ class Runs:
         self.wait, self.flush = client.wait, client.flush  # looked up once: for each event
         self.durable = durable
         """What makes the runs survive the process; None: they do not."""
-        self.prepare: Callable[[Cancel], None] = lambda cancel: None
-        """Before a run: have the tools ready; given by the Runtime. Raises Cancelled."""
         self._tag_of: Callable[[str], object] = lambda text: None
         self.steering: deque[UserInput] = deque()
         self.follow_up: deque[UserInput] = deque()
@@ -82,6 +80,9 @@ class Runs:
         return self.agent.session
 
     # --- what a run needs, given by the Runtime ----------------------------------------------
+
+    def prepare(self, cancel: Cancel) -> None:
+        """Before a run: have ready what it needs. Raises Cancelled, and ZotError: it cannot be."""
 
     def expand(self, text: str) -> str:
         """What the model reads of what a user typed behind a slash; may raise ZotError."""

@@ -121,7 +121,6 @@ class Runtime(CommandedRuns):
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self)
-        self.prepare = self._prepare
         self._noted: tuple[Session, Model, Level] | None = None
         """What the session is known to say about how it is used."""
         self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
@@ -129,7 +128,7 @@ class Runtime(CommandedRuns):
         if parts.approval is not None and parts.durable is not None:
             parts.approval.use_durable(parts.durable)
 
-    def _prepare(self, cancel: Cancel) -> None:
+    def prepare(self, cancel: Cancel) -> None:
         self._sources.prepare(cancel)
         self.note_choice()
 

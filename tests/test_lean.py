@@ -18,7 +18,7 @@ from zot import lean
 {before}
 lean.load_msgspec()
 import msgspec
-kept_out = {{"re", "enum", "uuid", "decimal", "textwrap", "platform", lean.SCHEMA}}
+kept_out = {{"contextlib", "operator", "re", "enum", "uuid", "decimal", "textwrap", "platform", lean.SCHEMA}}
 kept_out |= {{"msgspec." + name for name in lean.SELDOM}}
 left = kept_out & set(sys.modules)
 assert {expected}, left
@@ -33,6 +33,12 @@ row = msgspec.json.decode(b'{{"day":"2026-01-02"}}', type=Row)
 assert row.day == datetime.date(2026, 1, 2) and isinstance(row.day, datetime.date)
 assert msgspec.json.encode(row).startswith(b'{{"day":"2026-01-02","count":0,"next":null')
 assert typing.Pattern[str].__origin__ is re.Pattern and typing.ForwardRef("int")
+import contextlib, operator
+assert typing.ContextManager[int].__origin__ is contextlib.AbstractContextManager
+assert typing.AsyncContextManager is typing.AsyncContextManager
+assert typing.AsyncContextManager[int].__origin__ is contextlib.AbstractAsyncContextManager
+assert isinstance(contextlib.nullcontext(), typing.ContextManager)
+assert not hasattr(typing, "Nothing") and operator.__file__
 try:
     msgspec.json.decode(b'{{"day":"2026-01-02","word":"b"}}', type=Row)
 except msgspec.ValidationError:

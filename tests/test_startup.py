@@ -93,7 +93,10 @@ NOT_FOR_PLAIN_HTTP = {
 NOT_FOR_THE_COMMAND = {
     *("re", "enum", "socket", "selectors", "importlib", "binascii", "uuid", "platform", "decimal"),
     *("textwrap", "fcntl", SCHEMA, *(f"msgspec.{name}" for name in SELDOM)),
+    *("contextlib", "operator"),
     *("zot.wire.shapes", "zot.core.shell"),  # for answers to other commands
+    *("zot.provider.failure", "zot.provider.fetch", "zot.core.compact", "zot.core.image"),
+    "zot.runtime.rules",
 }
 FIRST_DELTA = """
 import os, sys

@@ -10,8 +10,6 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from zot.errors import ConfigError
@@ -155,8 +153,7 @@ def lock_file(path: StrPath, *, shared: bool = False, wait: bool = False) -> int
     return None
 
 
-@contextmanager
-def locked(path: StrPath, seconds: float = LOCK_SECONDS) -> Iterator[None]:
+class locked:
     """Hold the right to change a file against other processes (and threads) of ours.
 
     The lock is a file beside it: the file itself is replaced, and a lock on it would go with it.
@@ -164,14 +161,22 @@ def locked(path: StrPath, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     Raises:
         ConfigError: another process kept it for too long.
     """
-    name = os.fspath(path) + ".lock"
-    ensure_dir(os.path.dirname(name) or ".")
-    deadline = time.monotonic() + seconds
-    while (fd := lock_file(name)) is None:
-        if time.monotonic() >= deadline:
-            raise ConfigError(f"another process holds {name!r} for more than {seconds:g} seconds")
-        time.sleep(0.02)
-    try:
-        yield
-    finally:
-        os.close(fd)
+
+    def __init__(self, path: StrPath, seconds: float = LOCK_SECONDS) -> None:
+        self._name = os.fspath(path) + ".lock"
+        self._seconds = seconds
+        self._fd = -1
+
+    def __enter__(self) -> None:
+        ensure_dir(os.path.dirname(self._name) or ".")
+        deadline = time.monotonic() + self._seconds
+        while (fd := lock_file(self._name)) is None:
+            if time.monotonic() >= deadline:
+                raise ConfigError(
+                    f"another process holds {self._name!r} for more than {self._seconds:g} seconds"
+                )
+            time.sleep(0.02)
+        self._fd = fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)

@@ -5,6 +5,7 @@ anyone asks for. While they load, those are replaced; afterwards everyone who im
 real ones.
 """
 
+import _operator
 import sys
 from types import ModuleType
 
@@ -35,6 +36,8 @@ def load_msgspec() -> None:
 def _load_quickly() -> None:
     import typing
 
+    if isinstance(sys.modules.get("contextlib"), LaterModule):
+        _make_later(typing)
     forward_ref = typing.ForwardRef
     # msgspec makes one to see that it can. The first text that is compiled costs milliseconds.
     typing.ForwardRef = lambda *_, **__: None  # type: ignore[misc, assignment]
@@ -42,6 +45,26 @@ def _load_quickly() -> None:
         import msgspec  # noqa: F401
     finally:
         typing.ForwardRef = forward_ref  # type: ignore[misc]
+
+
+def _make_later(typing: ModuleType) -> None:
+    """Have its names for contextlib's types made when they are asked for, as newer Pythons do."""
+
+    def made(name: str) -> Any:
+        if name not in _MANAGERS:
+            raise AttributeError(f"module 'typing' has no attribute {name!r}")
+        import contextlib
+
+        alias = typing._alias(getattr(contextlib, f"Abstract{name}"), 1, name=name)
+        setattr(typing, name, alias)
+        return alias
+
+    for name in _MANAGERS:
+        delattr(typing, name)
+    typing.__getattr__ = made  # type: ignore[method-assign]
+
+
+_MANAGERS = ("ContextManager", "AsyncContextManager")
 
 
 class LaterModule(ModuleType):
@@ -66,6 +89,7 @@ def _stand_ins() -> dict[str, ModuleType | None]:
         "enum": _module("enum", EnumMeta=_type("EnumMeta")),
         "uuid": _module("uuid", UUID=_type("UUID"), SafeUUID=safe),
         "decimal": _module("decimal", Decimal=_type("Decimal")),
+        "operator": _operator,  # nearly all of it is written in C; the rest is for other Pythons
         "textwrap": _module("textwrap"),
         "warnings": _module("warnings"),
         SCHEMA: _module(
@@ -73,6 +97,9 @@ def _stand_ins() -> dict[str, ModuleType | None]:
         ),
         **{name: _module(name) for name in map("msgspec.{}".format, SELDOM)},
     }
+    if sys.version_info < (3, 13):
+        managers = {f"Abstract{name}": _type(name) for name in _MANAGERS}
+        stand_ins["contextlib"] = _module("contextlib", **managers)
     if sys.version_info < (3, 12):
         # Python's own version of it is read and thrown away again before this one is used.
         import _datetime  # type: ignore[import-not-found]

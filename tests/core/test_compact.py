@@ -19,7 +19,8 @@ from support.session import (
 
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.compact import KEEP_MESSAGES, Compactor, estimate, serialised
+from zot.core.compact import KEEP_MESSAGES, Compactor, serialised
+from zot.core.cost import estimate
 from zot.core.session import SUMMARY_HEADING, Session
 from zot.errors import Cancelled, CommandError, ProviderError
 from zot.provider.catalog import SCRIPTED as MODEL

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,8 +17,7 @@ from zot import errors
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import ModelAnswer
-from zot.core.compact import Compactor, Keep, Reason, estimate
-from zot.core.cost import add, plausible, priced, usable
+from zot.core.cost import add, estimate, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked, asked_for
@@ -26,10 +25,18 @@ from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Begun, Toolbox
+from zot.later import Later
 from zot.provider import types
-from zot.provider.failure import ImageRefused
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
+
+if TYPE_CHECKING:
+    from zot.core import compact as compaction
+    from zot.core.compact import Compactor, Keep, Reason
+    from zot.provider import failure
+else:
+    compaction = Later("zot.core.compact")
+    failure = Later("zot.provider.failure")
 
 
 class UserInput(Struct, frozen=True):
@@ -80,7 +87,8 @@ class AgentSettings(Struct, frozen=True):
     """Part of the model's window that starts an automatic compaction; None: never."""
     compact_reserve: int | None = None
     """Tokens to leave free in the window; decides in the place of `compact_at` when set."""
-    keep: Keep = Keep()
+    keep: Keep | None = None
+    """What a compaction leaves as it is; None: the usual."""
     fallbacks: tuple[tuple[types.Provider, types.Model], ...] = ()
 
 
@@ -201,7 +209,7 @@ class Agent:
 
     def _compactor(self) -> Compactor:
         settings = self.settings
-        return Compactor(self.provider, self.model, settings.retry, settings.keep)
+        return compaction.Compactor(self.provider, self.model, settings.retry, settings.keep)
 
     @property
     def context_tokens(self) -> int:
@@ -357,7 +365,7 @@ class Agent:
                 raise
             self._compact_for_room(error, io)
             finished, message = self._call(system, io)
-        except ImageRefused as error:
+        except failure.ImageRefused as error:
             finished, message = self._call_without_images(system, error, io)
         io.emit(events.AssistantMessage(message))
         calls: tuple[types.ToolCall, ...] = ()
@@ -376,14 +384,14 @@ class Agent:
             raise errors.ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
 
     def _call_without_images(
-        self, system: str, error: ImageRefused, io: RunIO
+        self, system: str, error: failure.ImageRefused, io: RunIO
     ) -> tuple[types.Finished, types.Message]:
         """Ask again with a note in the place of the images that were refused."""
         while self._refused_images.add_from(self.messages()):
             io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
             try:
                 return self._call(system, io)
-            except ImageRefused as again:
+            except failure.ImageRefused as again:
                 error = again
         raise error
 

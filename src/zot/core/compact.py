@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from zot.cancel import Cancel
-from zot.core.cost import priced
+from zot.core.cost import estimate, priced
 from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
 from zot.provider import types
@@ -27,7 +27,6 @@ KEEP_SHARE = 0.25
 SUMMARY_TOKENS = 4096
 RESULT_CHARS = 2_000
 """How much of a tool's output the summariser sees."""
-IMAGE_TOKENS = 1_200
 
 _SYSTEM = (
     "You write the memory of a coding agent. You get a conversation between a user and the agent; "
@@ -69,10 +68,14 @@ class CompactPlan(Frozen):
 
 class Compactor:
     def __init__(
-        self, provider: types.Provider, model: types.Model, retry: RetryPolicy, keep: Keep = Keep()
+        self,
+        provider: types.Provider,
+        model: types.Model,
+        retry: RetryPolicy,
+        keep: Keep | None = None,
     ) -> None:
         self._provider, self._model = provider, model
-        self._retry, self._keep = retry, keep
+        self._retry, self._keep = retry, keep or Keep()
         self.spent = types.Usage()
         """What the last summary cost so far, also when it failed."""
 
@@ -191,28 +194,3 @@ def _shortened(text: str) -> str:
         return text
     half = RESULT_CHARS // 2
     return f"{text[:half]}\n[{len(text) - RESULT_CHARS} characters left out]\n{text[-half:]}"
-
-
-def estimate(messages: Iterable[types.Message]) -> int:
-    """Tokens, as bytes / 4, where no provider has counted them."""
-    tokens = 0
-    for message in messages:
-        for block in message.content:
-            tokens += _tokens(block)
-    return tokens
-
-
-def _tokens(block: types.Block) -> int:
-    if type(block) is types.Text:  # as most are
-        return len(block.text) // 4 + 1
-    match block:
-        case types.Image():
-            return IMAGE_TOKENS
-        case types.ToolCall():
-            return 10 + (len(block.raw) or len(str(block.args))) // 4
-        case types.ToolResult():
-            return 10 + sum(map(_tokens, block.content))
-        case types.Reasoning(text):
-            return len(text) // 4
-        case _:
-            assert_never(block)

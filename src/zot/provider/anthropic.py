@@ -1,16 +1,21 @@
 """Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
+from zot.later import Later
 from zot.provider import transcript, types
 from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
-from zot.provider.failure import class_for_kind, one_line
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
+
+if TYPE_CHECKING:
+    from zot.provider import failure
+else:
+    failure = Later("zot.provider.failure")
 
 API = "anthropic"
 VERSION = "2023-06-01"
@@ -272,8 +277,8 @@ class MessagesReader:
                 self.done = True
             case "error":
                 error = event.error or AnthropicError()
-                kind = class_for_kind(error.type, error.message)
-                text = one_line(f"{error.type}: {error.message}", 2_000)
+                kind = failure.class_for_kind(error.type, error.message)
+                text = failure.one_line(f"{error.type}: {error.message}", 2_000)
                 raise kind(f"{self.out.provider}: {text}")
             case _:
                 pass  # ping, and kinds of event that did not exist when this was written

@@ -13,19 +13,16 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError
+from zot.later import Later
 from zot.provider import types
-from zot.provider.failure import (
-    MAX_MESSAGE,
-    SHOWN,
-    class_for_kind,
-    class_for_status,
-    one_line,
-)
 from zot.provider.providers import Quirks
 from zot.text import whole_characters, whole_escapes
 
 if TYPE_CHECKING:
+    from zot.provider import failure
     from zot.provider.kept import Kept
+else:
+    failure = Later("zot.provider.failure")
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
@@ -252,8 +249,11 @@ class Assembler:
 
     def failed(self, text: str, kind: str = "", status: int | None = None) -> ProviderError:
         """What to raise when the server tells of an error in the stream, by its word or number."""
-        text = one_line(text or "an error without a message", MAX_MESSAGE)
-        known = class_for_status(status, text) if status else class_for_kind(kind, text)
+        text = failure.one_line(text or "an error without a message", failure.MAX_MESSAGE)
+        if status:
+            known = failure.class_for_status(status, text)
+        else:
+            known = failure.class_for_kind(kind, text)
         return known(f"{self.provider}: {text}", status=status)
 
     def _grow(self, part: Part, text: str) -> None:
@@ -329,8 +329,9 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
         try:
             return decoder.decode(mended(data))
         except (msgspec.MsgspecError, RecursionError) as error:
-            raw = data if isinstance(data, str) else data[: SHOWN * 4].decode("utf-8", "replace")
-            shown = one_line(raw, SHOWN)
+            limit = failure.SHOWN
+            raw = data if isinstance(data, str) else data[: limit * 4].decode("utf-8", "replace")
+            shown = failure.one_line(raw, limit)
             raise BadResponse(f"{provider}: cannot read an event ({error}): {shown}") from error
 
 

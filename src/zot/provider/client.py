@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 from threading import Lock
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import BadResponse, Cancelled, NetworkError, ProviderError, StreamIdle
 from zot.later import Later
 from zot.provider.assemble import AnswerReader, Wire
-from zot.provider.failure import SHOWN, Unauthorized, one_line
 from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
 from zot.text import encode_json
+
+if TYPE_CHECKING:
+    from zot.provider import failure
+else:
+    failure = Later("zot.provider.failure")
 
 BETA = "anthropic-beta"
 ANTHROPIC_TOKEN = "sk-ant-oat"
@@ -53,7 +58,7 @@ class ModelClient:
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
             try:
                 check_head(self.name, answer)
-            except Unauthorized as error:
+            except failure.Unauthorized as error:
                 error.args = (f"{error}{self._advice()}",)
                 raise
             yield Started()
@@ -165,10 +170,10 @@ def sniff(name: str, answer: HttpAnswer) -> bytes:
         BadResponse: it is something else; the text shows its beginning.
     """
     start = b""
-    while len(start) < SHOWN and b"\n" not in start.lstrip() and (piece := answer.read()):
+    while b"\n" not in start.lstrip() and len(start) < failure.SHOWN and (piece := answer.read()):
         start += piece
     if start and not start.removeprefix(BOM).lstrip().startswith(LINE_STARTS):
-        shown = one_line(start.decode("utf-8", "replace"), SHOWN)
+        shown = failure.one_line(start.decode("utf-8", "replace"), failure.SHOWN)
         raise BadResponse(
             f"{name}: http {answer.status} with a body that is not a stream of events: {shown}"
         )

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError
+from zot.later import Later
 from zot.provider.address import Address, Proxy
-from zot.provider.failure import SHOWN, one_line
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
+
+    from zot.provider import failure
+else:
+    failure = Later("zot.provider.failure")
 
 LOCALHOST = "127.0.0.1"
 AT_ONCE = 1
@@ -178,7 +182,8 @@ class Connection:
             answer.feed(data)
         if answer.error or not 200 <= answer.status < 300:
             reason = answer.error or f"{answer.status} {answer.reason}"
-            raise OSError(f"the proxy refused the tunnel: {one_line(reason, SHOWN)}")
+            reason = failure.one_line(reason, failure.SHOWN)
+            raise OSError(f"the proxy refused the tunnel: {reason}")
 
     def _secure(self) -> None:
         plain = self._socket()

@@ -19,14 +19,17 @@ from zot.core.events import ApprovalRequest, ApprovalResolved
 from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs
 from zot.core.rule import Rule, Rules
 from zot.errors import Cancelled, CommandError, ConfigError, NotFoundError
+from zot.later import Later
 from zot.provider.types import Json, Model, ToolCall
 from zot.runtime.client import RuntimeClient
-from zot.runtime.rules import covers, offered
 from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
+    from zot.runtime import rules as patterns
     from zot.runtime.durable import Durable
+else:
+    patterns = Later("zot.runtime.rules")
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""
@@ -249,7 +252,7 @@ class Approval(Hook):
         if self._rules is None:
             return False
         try:
-            return any(covers(rule, call, self._cwd) for rule in self._rules.all())
+            return any(patterns.covers(rule, call, self._cwd) for rule in self._rules.all())
         except ConfigError:
             return False  # a guard that is broken must not be an open door
 
@@ -257,9 +260,9 @@ class Approval(Hook):
         if self._rules is None:
             raise NotFoundError("this runtime keeps no approvals for a project")
         call = self._counted(call)
-        offer = offered(call, self._cwd)
+        offer = patterns.offered(call, self._cwd)
         rule = Rule(offer.tool, pattern) if pattern else offer
-        if not covers(rule, call, self._cwd):
+        if not patterns.covers(rule, call, self._cwd):
             raise CommandError(
                 f"the pattern {pattern!r} does not cover this call; {offer.pattern!r} would",
                 code="invalid_params",
@@ -273,7 +276,7 @@ class Approval(Hook):
             call,
             preview(call),
             self._seconds,
-            "" if self._rules is None else offered(self._counted(call), self._cwd).pattern,
+            "" if self._rules is None else patterns.offered(self._counted(call), self._cwd).pattern,
             "" if planned is None else planned.diff,
             0 if planned is None else planned.line,
         )

@@ -13,22 +13,22 @@ from zot.bugs import internal_error, report_bug
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import Agent, Limits, Progress, UserInput
-from zot.core.compact import Reason
 from zot.core.events import Event
-from zot.core.image import checked_images
 from zot.core.session import Session
 from zot.errors import BusyError, ClosedError, CommandError, SessionError, ZotError
-from zot.later import Later
+from zot.later import later
 from zot.provider.types import Image, Text, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run, StoredEnd
 
 if TYPE_CHECKING:
     from zot.core import changes
+    from zot.core import image as pictures
+    from zot.core.compact import Reason
     from zot.runtime.durable import Durable
     from zot.runtime.journal import DurableKind
 else:
-    changes = Later("zot.core.changes")
+    changes, pictures = later("zot.core", "changes", "image")
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024
@@ -128,7 +128,7 @@ class Runs:
         user = UserInput(text, tuple(images), extra, tuple(documents))
         size = len(text)
         if images:
-            checked_images(images)
+            pictures.checked_images(images)
             size += sum(len(image.data) for image in images)
 
         def work(run: Run) -> None:
@@ -370,7 +370,7 @@ class Runs:
     ) -> bool:
         if not text.strip() and not images:
             raise CommandError("invalid_params: the message is empty: give a message or an image")
-        checked_images(images)
+        pictures.checked_images(images)
         user = UserInput(self.expand(text), tuple(images))
         with self._lock:
             run = self._runs[0] if self._runs else None

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.agent import Agent, AgentSettings
 from zot.core.events import ApprovalRequest, Event, ExtensionAsk
-from zot.core.image import check_messages
 from zot.core.rule import Rule
 from zot.core.session import (
     Cleared,
@@ -31,7 +30,7 @@ from zot.core.session import (
 from zot.core.source import PersonAnswer, Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, NotFoundError, ZotError
-from zot.later import Later
+from zot.later import later
 from zot.provider.models import Models, clamped
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
@@ -48,11 +47,12 @@ from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core import changes as core_changes
+    from zot.core import image as pictures
     from zot.core.changes import Files, ShownChange
     from zot.core.shell import Shell
     from zot.runtime.durable import Durable
 else:
-    core_changes = Later("zot.core.changes")
+    core_changes, pictures = later("zot.core", "changes", "image")
 
 MAX_SHOWN = 512 * 1024
 """Bytes of a file that anybody looks at."""
@@ -262,7 +262,7 @@ class Runtime(CommandedRuns):
 
     def set_messages(self, messages: Sequence[Message]) -> None:
         """Go on from another transcript. Raises BusyError."""
-        check_messages(messages)
+        pictures.check_messages(messages)
         with self._idle("set_messages"):
             self.session.append(Replaced(tuple(messages)))
             self.agent.forget()

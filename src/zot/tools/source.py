@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, cast
 
 from zot.cancel import Cancel
@@ -11,16 +10,19 @@ from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.home import Surroundings
-from zot.later import later
+from zot.later import Later, later
 from zot.provider.types import ToolCall
 from zot.tools import registry
 
 if TYPE_CHECKING:
+    import contextlib
+
     from zot.core.changes import PlannedChange
     from zot.core.shell import Program, ShellOutput, Tell
     from zot.tools import bash, output, restore
     from zot.tools.jail import Jail
 else:
+    contextlib = Later("contextlib")
     bash, output, restore = later("zot.tools", "bash", "output", "restore")
 
 SHORT = 2_000
@@ -115,10 +117,10 @@ class BuiltinTools(ReadySource):
 
     def confined(
         self, program: Program, cancel: Cancel, tell: Tell
-    ) -> AbstractContextManager[Program]:
+    ) -> contextlib.AbstractContextManager[Program]:
         """See core.shell.Confine."""
         if not self.jailed:
-            return nullcontext(program)
+            return contextlib.nullcontext(program)
         jail = cast("Jail", self._place.get())
         return jail.confined(self._supervisor.get(), program, cancel, tell)
 

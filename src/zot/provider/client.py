@@ -63,10 +63,11 @@ class ModelClient:
                 raise
             yield Started()
             self._keep_last()
-            reader = self._wire.reader(self.name)
+            reader, told = self._wire.reader(self.name), False
             try:
                 for events in pump(self.name, answer, reader):
                     yield from events
+                    told = told or bool(events)
                 finished = reader.finish()
             except ProviderError as error:
                 yield from reader.out.take()  # what came before it in the same bytes
@@ -74,6 +75,8 @@ class ModelClient:
         # Past the exchange: a caller that stops at Finished must not cost the connection.
         reader.out.close_calls()
         yield from reader.out.take()
+        if not told and finished.stop == "end":
+            cancel.before_wait()  # an answer in one piece: it is shown before it is put away
         yield finished
 
     def close(self) -> None:
@@ -86,11 +89,17 @@ class ModelClient:
         self._kept = kept
         return body
 
-    def _keep_last(self) -> None:
+    def look_ahead(self, request: Request) -> None:
+        """Make ready what the next request will have of this one, which nobody sends."""
+        self._keep_last(request)
+
+    def _keep_last(self, request: Request | None = None) -> None:
         """For the next request, while the server thinks."""
         with self._lock:
             kept, self._kept = self._kept, None
         if kept is not None:
+            if request is not None:
+                kept.turns(request)
             kept.keep_last()
             self._kept = kept
 

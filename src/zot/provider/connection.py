@@ -255,9 +255,12 @@ class Connection:
 
     def is_readable(self, seconds: float) -> bool:
         """Whether something comes within this time."""
+        sock = self._socket()
+        if self._is_secured and sock.pending():  # type: ignore[attr-defined]  # an SSLSocket
+            return True  # it has come, and was not asked for yet
         if self._readable is None:
             self._readable = select.poll()
-            self._readable.register(self._socket(), select.POLLIN)
+            self._readable.register(sock, select.POLLIN)
         return bool(self._readable.poll(seconds * 1000))
 
     def abort(self) -> None:

@@ -31,8 +31,8 @@ LAST_BYTES = 0.05
 """Seconds the end of the last answer's body may take before its connection is given up."""
 LAST_PIECES = 4
 HEAD_START = 0.001
-"""Seconds that a server has to answer before the client is woken, only to hear that it was asked:
-one on this machine answers sooner, and the two would share the processor."""
+"""Seconds that a server has to answer, and then to say something, before the client is woken, only
+to hear that it was asked: one on this machine is sooner, and they would share the processor."""
 KEEP_SECONDS = 90.0
 """How long an unused connection is trusted: routers on the way forget older ones without a word."""
 USER_AGENT = f"zot/{__version__}"
@@ -132,7 +132,8 @@ class HttpAnswer:
         return b""
 
     def _receive(self) -> bytes:
-        self._cancel.before_wait()
+        if self._total or not self._connection.is_readable(HEAD_START):
+            self._cancel.before_wait()
         try:
             data = self._connection.receive(PIECE)
         except TimeoutError as error:

@@ -55,16 +55,25 @@ class Repair:
         dropped.
         """
         with self._lock:
-            start = same_at_start(self._seen, messages)
-            if images != self._images or start < self._count:
-                self._forget(images)
-                start = 0
-            for message in messages[start:]:
-                self._add(message)
-            self._seen, self._count = messages, len(messages)
+            self._take(messages, images)
             if self._asked is None and self._out and self._out[-1].role != "assistant":
                 return Prefix(self._out)
             return self._whole()
+
+    def of_past(self, messages: Sequence[Message], images: bool) -> Sequence[Message] | None:
+        """The same before the user goes on: what is found with `of` then. None: nothing is sure."""
+        with self._lock:
+            self._take(messages, images)
+            return None if self._asked is not None else Prefix(self._out)
+
+    def _take(self, messages: Sequence[Message], images: bool) -> None:
+        start = same_at_start(self._seen, messages)
+        if images != self._images or start < self._count:
+            self._forget(images)
+            start = 0
+        for message in messages[start:]:
+            self._add(message)
+        self._seen, self._count = messages, len(messages)
 
     def _add(self, message: Message) -> None:
         if message.role == "tool":

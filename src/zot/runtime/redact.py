@@ -37,6 +37,8 @@ else:
 
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
+_LOOKED_BEFORE = (types.Started, types.Finished)
+"""Not deltas: before the first words come, while the server thinks, and for what it said in all."""
 
 MIN_LENGTH = 12
 """Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
@@ -64,16 +66,13 @@ class Redactor:
         if secrets != self._known:
             self._secrets = tuple(sorted(secrets, key=len, reverse=True))
             self._known = secrets  # last: who finds it here finds the others too
+        self._next_look = monotonic() + LOOK_AGAIN
         return self._secrets
 
     def secrets_lately(self) -> tuple[str, ...]:
         """The same, as they were a moment ago: for who asks often. A token may just have been
         renewed."""
-        if self._next_look < monotonic():
-            secrets = self.secrets()
-            self._next_look = monotonic() + LOOK_AGAIN
-            return secrets
-        return self._secrets
+        return self.secrets() if self._next_look < monotonic() else self._secrets
 
     def text(self, text: str) -> str:
         return without_secrets(text, self.secrets())
@@ -138,6 +137,10 @@ class RedactingProvider:
         self._redactor = redactor
         self.name, self.close = provider.name, provider.close
 
+    def look_ahead(self, request: types.Request) -> None:
+        if (ahead := getattr(self._provider, "look_ahead", None)) is not None:
+            ahead(request)
+
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces, look = SecretFilter(), self._redactor.secrets
         kind: type[types.StreamEvent] | None = None
@@ -151,7 +154,7 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if kind in _DELTAS else None  # type: ignore[assignment]
-                        if told is not None or kind is types.Finished:
+                        if told is not None or kind in _LOOKED_BEFORE:
                             pieces.use(look())
                             # The first look is a real one: the key of this very request may be new.
                             look = self._redactor.secrets_lately

@@ -518,7 +518,16 @@ class Runs:
             if not run.work():
                 return  # it was given up, and another thread has gone on
             self._end(run)
+            self._look_ahead()
         self._over.set()
+
+    def _look_ahead(self) -> None:
+        """When the client has what it wants, and before it wants more."""
+        try:
+            if not self._runs:
+                self.agent.look_ahead()
+        except Exception as error:  # a provider of one's own, or a bug of ours
+            report_bug(error)
 
     def watch(self, run: Run) -> None:
         """See to it that an aborted run ends, whatever its work does. Called by who aborts."""

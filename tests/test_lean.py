@@ -63,8 +63,26 @@ assert textwrap.dedent(" x") == "x"
 """
 
 
+HTTP = """
+import sys
+from zot import lean
+lean.lighten()
+import httptools
+left_out = "httptools.parser.url_parser", "httptools.parser.protocol"
+assert all(isinstance(sys.modules[name], lean.LaterModule) for name in left_out)
+assert httptools.HttpResponseParser and issubclass(httptools.HttpParserUpgrade, Exception)
+assert httptools.parse_url(b"http://host:80/path").host == b"host"
+from httptools.parser import url_parser
+assert httptools.parser.url_parser.URL is sys.modules[left_out[0]].URL
+assert not isinstance(sys.modules[left_out[0]], lean.LaterModule)
+"""
+
+
 def passes(before="", expected="left == set()"):
-    code = CHECK.format(before=before, expected=expected)
+    check(CHECK.format(before=before, expected=expected))
+
+
+def check(code):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=uncovered()
     )
@@ -91,3 +109,7 @@ def test_a_module_of_which_msgspec_wants_more_is_loaded_after_all():
 
 def test_modules_that_are_there_already_are_not_replaced():
     passes("import uuid, decimal", "{'uuid', 'decimal'} <= left")
+
+
+def test_httptools_is_loaded_without_its_parser_of_urls_which_is_there_when_it_is_wanted():
+    check(HTTP)

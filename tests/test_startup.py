@@ -28,8 +28,8 @@ FORBIDDEN = {
 # load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
 import os, sys
-from zot.lean import load_msgspec
-load_msgspec()  # first, as the command does
+from zot.lean import lighten
+lighten()  # first, as the command does
 from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put
@@ -100,8 +100,8 @@ NOT_FOR_THE_COMMAND = {
 }
 FIRST_DELTA = """
 import os, sys
-from zot.lean import load_msgspec
-load_msgspec()
+from zot.lean import lighten
+lighten()
 from zot.__main__ import main
 from zot.lines import LineWriter
 plain_put = LineWriter.put

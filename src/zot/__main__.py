@@ -26,9 +26,9 @@ def _run(*, as_pi: bool) -> int:
         from zot import finder
 
         finder.install()
-        from zot.lean import load_msgspec
+        from zot.lean import lighten
 
-        load_msgspec()
+        lighten()
         from zot.cli.main import run
 
         return run(sys.argv[1:], as_pi=as_pi)

@@ -1,8 +1,8 @@
-"""Loads msgspec in half of its time, for the `zot` command.
+"""Loads msgspec in half of its time, and httptools in two thirds, for the `zot` command.
 
 msgspec and typing load modules for types that zot never gives them, and for schemas that hardly
 anyone asks for. While they load, those are replaced; afterwards everyone who imports them gets the
-real ones.
+real ones. httptools has a parser of URLs, which zot does not use: who does loads it then.
 """
 
 import _operator
@@ -17,6 +17,13 @@ modules below."""
 SCHEMA = "msgspec._json_schema"
 SELDOM = ("inspect", "msgpack", "toml", "yaml")
 """Modules of msgspec's that come with it, and that nobody has to load before they are used."""
+
+
+def lighten() -> None:
+    """Load msgspec so now, and let httptools be loaded so when it is wanted."""
+    load_msgspec()
+    for module, it in _not_of_http().items():
+        sys.modules.setdefault(module, it)
 
 
 def load_msgspec() -> None:
@@ -108,6 +115,14 @@ def _stand_ins() -> dict[str, ModuleType | None]:
     return stand_ins
 
 
+def _not_of_http() -> dict[str, ModuleType]:
+    urls, protocol = "httptools.parser.url_parser", "httptools.parser.protocol"
+    return {
+        urls: _module(urls, parse_url=_function(urls, "parse_url")),
+        protocol: _module(protocol, HTTPProtocol=_type("HTTPProtocol")),
+    }
+
+
 def _pattern_types() -> dict[str, type]:
     """The real types, which typing has other names for; from an expression that matches nothing."""
     import _sre  # type: ignore[import-not-found]  # what `re` stands on
@@ -122,6 +137,8 @@ def _function(module: str, name: str) -> Any:
     def call(*args: Any, **words: Any) -> Any:
         from importlib import import_module
 
+        if isinstance(sys.modules.get(module), LaterModule):
+            del sys.modules[module]
         return getattr(import_module(module), name)(*args, **words)
 
     return call

@@ -22,8 +22,8 @@ FORBIDDEN = {
 }
 HARNESS = """
 import sys
-from zot.lean import load_msgspec
-load_msgspec()
+from zot.lean import lighten
+lighten()
 from zot.__main__ import main
 from zot.serve.interactive.loop import Loop
 plain_draw = Loop.draw_now

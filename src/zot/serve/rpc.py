@@ -188,7 +188,7 @@ class UnnamedAgent(ServedAgent):
         supported: tuple[str, ...] | UnsetType = UNSET
         if command.features is not None:
             supported = tuple(name for name in FEATURES if name in command.features)
-            self._server.features = frozenset(supported)
+            self.server.features = frozenset(supported)
         setup = self._plan.setup
         provider, model = setup.info.name, setup.model.id
         if self.built is not None:

@@ -13,7 +13,6 @@ from zot.wire import commands as wire
 from zot.wire import frames, shapes
 from zot.wire.first import Command, ImageData
 from zot.wire.parse import Response
-from zot.wire.zot import ModelSet, ReasoningSet
 
 if TYPE_CHECKING:
     from zot.client import EventIterator
@@ -142,10 +141,10 @@ class ClientCommands:
 
     def set_model(self, model: str, provider: str = "") -> str:
         """Go on with another model: an id, or PROVIDER/ID; its id."""
-        return self._tell(wire.SetModel(model, provider)).data_as(ModelSet).model
+        return self._tell(wire.SetModel(model, provider)).data_as(shapes.ModelSet).model
 
     def set_reasoning(self, level: Level) -> str:
-        return self._tell(wire.SetReasoning(level)).data_as(ReasoningSet).reasoning
+        return self._tell(wire.SetReasoning(level)).data_as(shapes.ReasoningSet).reasoning
 
     def set_jail(self, on: bool) -> None:
         """Keep the tools inside the working directory, or let them out."""

@@ -12,7 +12,7 @@ from msgspec.json import decode
 
 from zot.errors import CommandError
 from zot.later import Later, later
-from zot.wire import commands, zot, zot_replies
+from zot.wire import commands, shapes, zot, zot_replies
 
 if TYPE_CHECKING:
     from zot.core import image as images
@@ -101,12 +101,12 @@ class OtherCommands:
             case commands.SetModel(name, provider):
                 before = runtime.model.provider
                 model = runtime.set_model(name, provider)
-                return zot.ModelSet(model.id, model.provider if model.provider != before else "")
+                return shapes.ModelSet(model.id, model.provider if model.provider != before else "")
             case commands.SetReasoning(level):
-                return zot.ReasoningSet(runtime.set_reasoning(level))
+                return shapes.ReasoningSet(runtime.set_reasoning(level))
             case commands.SetJail(on):
                 runtime.set_jail(on)
-                return zot.JailSet(on)
+                return shapes.JailSet(on)
             case commands.Approve(request_id, decision, reason, pattern, args):
                 runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
             case commands.RemoveApproval(tool, pattern):

@@ -22,6 +22,20 @@ class LimitsShape(LimitsData):
     """What one prompt may use up; null: no limit."""
 
 
+class ModelSet(Frozen, omit_defaults=True):
+    model: str
+    provider: str = ""
+    """Only where it is another one than before."""
+
+
+class ReasoningSet(Frozen):
+    reasoning: str
+
+
+class JailSet(Frozen):
+    jail: bool
+
+
 class McpServerShape(Frozen, omit_defaults=True):
     """An MCP server, as it is now."""
 

@@ -74,20 +74,6 @@ class Started(Frozen, omit_defaults=True):
     """How it ended, if it has."""
 
 
-class ModelSet(Frozen, omit_defaults=True):
-    model: str
-    provider: str = ""
-    """Only where it is another one than before."""
-
-
-class ReasoningSet(Frozen):
-    reasoning: str
-
-
-class JailSet(Frozen):
-    jail: bool
-
-
 class Envelope(Frozen):
     """What can be said of any line before its fields are looked at."""
 

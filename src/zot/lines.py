@@ -293,9 +293,11 @@ class LineWriter:
                 self._held_size += len(data)
                 return
             if self._held:
-                waiting = b"".join(
-                    [line if isinstance(line, bytes) else line() for line in self._held]
-                )
+                waiting = self._held[0]
+                if len(self._held) > 1 or not isinstance(waiting, bytes):
+                    waiting = b"".join(
+                        [line if isinstance(line, bytes) else line() for line in self._held]
+                    )
                 self._held, self._held_size = [], 0
                 if lane is None:
                     data = waiting + data

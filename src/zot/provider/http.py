@@ -118,6 +118,8 @@ class HttpAnswer:
         while not parser.is_complete:
             if parser.error:
                 raise self._owner.not_http(parser.error)
+            if self._total or not self._begins_soon():
+                self._cancel.before_wait()
             data = self._receive()
             if not data:
                 if parser.end():
@@ -131,9 +133,13 @@ class HttpAnswer:
                 return body
         return b""
 
+    def _begins_soon(self) -> bool:
+        try:
+            return self._connection.is_readable(HEAD_START)
+        except OSError:
+            return True  # it is broken, as reading from it will tell
+
     def _receive(self) -> bytes:
-        if self._total or not self._connection.is_readable(HEAD_START):
-            self._cancel.before_wait()
         try:
             data = self._connection.receive(PIECE)
         except TimeoutError as error:

@@ -63,9 +63,10 @@ def stream_with_retry(
             try:
                 stream = client.stream(asked, cancel)
                 for event in stream:
-                    if not content and type(event) not in BEFORE_CONTENT:
-                        content = True
+                    content = type(event) not in BEFORE_CONTENT
                     yield event
+                    if content:
+                        yield from stream
                 return
             except ProviderError as error:
                 if content:

@@ -30,7 +30,10 @@ class Splitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that end within this piece. Raises as `complete`."""
-        whole = self.complete(chunk)
+        if self._parts or self._first or self._after_cr or chunk[-2:] != b"\n\n" or b"\r" in chunk:
+            whole = self.complete(chunk)
+        else:  # whole events, as most pieces are that come one after the other
+            whole, self._after_lf = chunk, True
         return parse_blocks(whole.split(b"\n\n")) if whole else []
 
     def complete(self, chunk: bytes) -> bytes:

@@ -73,6 +73,21 @@ def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
     assert len(writes) <= 4  # the answer may come in pieces
 
 
+def test_the_first_words_do_not_wait_for_the_end_nor_the_client_for_less(tmp_path):
+    with FakeServer() as server:
+        done = subprocess.run(
+            [sys.executable, "-c", PROMPT, server.url],
+            input=b'{"type":"prompt","message":"say:hi"}\n' * 5,
+            capture_output=True,
+            timeout=60,
+            env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+        )
+    _, writes = eval(done.stderr)
+    assert [kinds for kinds in writes if {"text_delta", "done"} <= set(kinds)] == []
+    # Not in all of them: on a busy machine a server may be slower than a client is patient.
+    assert ["assistant_start", "text_delta"] in [kinds[-2:] for kinds in writes]
+
+
 # Counts the Python functions that run in other threads than the main one, up to each `done`.
 CALLS = """
 import os, sys, threading

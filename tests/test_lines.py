@@ -256,8 +256,12 @@ def test_what_is_told_later_is_made_when_it_is_written_and_in_its_order(pipe):
     writer.put(b"2\n", held=True)
     writer.put_later(lambda: make(3))
     assert not made
+    writer.flush(soon=True)
+    assert made == [1, 3]
+    assert not ready(read, timeout=0)
     writer.put(b"4\n")
     assert os.read(read, 100) == b"1\n2\n3\n4\n"
+    assert made == [1, 3]
     for number in range(100):
         writer.put_later(lambda number=number: make(number))
     assert 0 < len(made) < 100

@@ -49,8 +49,9 @@ class Cancel:
         self._lock = allocate_lock()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._watcher: Callable[[], object] | None = None
-        self.before_wait: Callable[[], object] = _nothing
-        """Called before each wait: what the client is to see is written, not kept until later."""
+        self.before_wait: Callable[..., object] = _nothing
+        """Called before each wait: what the client is to see is written, not kept until later.
+        With `soon=True` where there may be nothing to wait for: it is only made ready then."""
 
     def is_set(self) -> bool:
         return self.aborted
@@ -130,7 +131,7 @@ class Cancel:
         return True
 
 
-def _nothing() -> None:
+def _nothing(*, soon: bool = False) -> None:
     pass
 
 

@@ -327,10 +327,15 @@ class LineWriter:
         self._size += len(data)
         self.overfull = self._size >= OVERFULL
 
-    def flush(self) -> None:
-        """Write what is held."""
-        if self._held:
+    def flush(self, *, soon: bool = False) -> None:
+        """Write what is held; or, where that is done `soon`, only make what is not made yet."""
+        if not self._held:
+            return
+        if not soon:
             self.put(b"")
+            return
+        with self._lock:
+            self._held = [line if isinstance(line, bytes) else line() for line in self._held]
 
     def open_lane(self) -> Lane:
         """For one more writer, until `close_lane`; what waits then is written all the same."""

@@ -193,6 +193,30 @@ def test_what_is_kept_of_the_last_request_changes_no_byte(api, said, lengths):
         )
 
 
+@pytest.mark.untraced
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from(sorted(BY_API)),
+    st.lists(messages, min_size=1, max_size=12),
+    st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=6),
+)
+def test_what_is_made_ready_for_the_next_request_changes_no_byte(api, said, steps):
+    model = model_of(BY_API[api])
+    wire, kept, repair = load_wire(api), Kept(), Repair()
+    for length, is_sent in steps:
+        if not is_sent:
+            past = repair.of_past(said[:length], model.images)
+            if past is not None:
+                kept.turns(Request(model, "", past, repaired=True))
+                kept.keep_last()
+            continue
+        sent = repair.of(said[: length or 1], model.images)
+        request = Request(model, "", sent, repaired=True)
+        assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
+            wire.body(request, Quirks(), Kept())
+        )
+
+
 @pytest.mark.parametrize("api", sorted(BY_API))
 def test_a_turn_is_encoded_once(api, monkeypatch):
     model = model_of(BY_API[api])

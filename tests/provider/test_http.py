@@ -192,6 +192,17 @@ def test_tls_streams_and_keeps_its_connection(secure, trusted):
             assert isinstance(events[-1], Finished)
 
 
+def test_what_tls_has_read_ahead_is_readable(secure, trusted):
+    line = connection.Connection(parse_url(secure.url), None, 5)
+    line.open(Cancel())
+    line.send(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
+    first = line.receive(1)
+    while b"\r\n\r\n" not in first:
+        assert line.is_readable(20)
+        first += line.receive(1)
+    line.close()
+
+
 @pytest.mark.parametrize("prompt", ["hang", "hang:headers", "hang:2 text:4", "delay:60000 text:2"])
 def test_abort_under_tls(secure, trusted, prompt):
     cancel = Cancel()
@@ -817,7 +828,7 @@ def test_what_was_told_is_shown_before_a_head_that_comes_in_pieces():
         for _ in range(2):
             cancel = Cancel()
             shown.clear()
-            cancel.before_wait = shown.set
+            cancel.before_wait = lambda soon=False: soon or shown.set()
             with http.exchange("GET", "/", {}, None, cancel) as got:
                 shown.clear()
                 assert got.read_all(100) == b"whole"

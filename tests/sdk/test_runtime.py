@@ -7,16 +7,20 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support.extension import wait_for
 
 from zot import BusyError, ClosedError, Config, Runtime, events, tool
 from zot.client import Client
 from zot.errors import AuthError, CommandError, ConfigError, ProviderError
+from zot.provider.client import ModelClient
+from zot.provider.kept import Kept
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
 from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool
 from zot.sdk.config import Settings, _options
 from zot.settings.flags import Options
 from zot.settings.table import SETTINGS
+from zot.testing.fakeserver import FakeServer
 
 ZOT = str(Path(sys.executable).parent / "zot")
 EXTENSIONS = Path(__file__).parent.parent.parent / "examples" / "extensions"
@@ -568,3 +572,46 @@ def test_a_provider_of_ones_own_gets_its_messages_as_a_tuple():
             list(runtime.prompt(text))
     assert [kind for kind, _ in seen] == [tuple, tuple]
     assert b"first" in seen[1][1]
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """A runtime that asks a real server."""
+    with (
+        FakeServer() as server,
+        Runtime(
+            provider="anthropic", api_key="k", base_url=server.url, no_tools=True, cwd=tmp_path
+        ) as runtime,
+    ):
+        yield runtime, server
+
+
+def test_what_the_next_request_repeats_is_made_ready_when_a_run_has_ended(asked, monkeypatch):
+    runtime, server = asked
+    kept, plain = [], Kept._keep
+
+    def note(self, turns, *more):
+        kept.extend(type(turn).__name__ for turn in turns)
+        return plain(self, turns, *more)
+
+    monkeypatch.setattr(Kept, "_keep", note)
+    for count, word in enumerate(("one", "two"), start=1):
+        list(runtime.prompt(f"say:{word}"))
+        wait_for(lambda count=count: kept == ["UserTurn", "ModelTurn"] * count)
+    assert len(server.requests[1].body["messages"]) == 3
+    assert kept == ["UserTurn", "ModelTurn"] * 2  # and nothing of it twice
+
+
+def test_a_run_has_ended_and_the_next_one_works_whatever_getting_ready_does(
+    asked, monkeypatch, capfd
+):
+    runtime, server = asked
+
+    def fail(self, request):
+        raise ValueError("not ready")
+
+    monkeypatch.setattr(ModelClient, "look_ahead", fail)
+    for word in ("one", "two"):
+        assert isinstance(list(runtime.prompt(f"say:{word}"))[-1], events.Done)
+    assert len(server.requests[1].body["messages"]) == 3
+    wait_for(lambda: "not ready" in capfd.readouterr().err)

@@ -15,7 +15,7 @@ from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
-from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
+from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent, UsageSeen
 from zot.text import encode_json
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class ModelClient:
             try:
                 for events in pump(self.name, answer, reader):
                     yield from events
-                    told = told or bool(events)
+                    told = told or has_words(events)
                 finished = reader.finish()
             except ProviderError as error:
                 yield from reader.out.take()  # what came before it in the same bytes
@@ -170,6 +170,10 @@ def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[list[S
             raise
     for data in splitter.finish():
         reader.read(data)
+
+
+def has_words(events: list[StreamEvent]) -> bool:
+    return any(type(event) is not UsageSeen for event in events)
 
 
 def sniff(name: str, answer: HttpAnswer) -> bytes:

@@ -134,6 +134,7 @@ class HttpAnswer:
         return b""
 
     def _begins_soon(self) -> bool:
+        self._cancel.before_wait(soon=True)
         try:
             return self._connection.is_readable(HEAD_START)
         except OSError:

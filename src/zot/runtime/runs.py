@@ -526,7 +526,7 @@ class Runs:
         try:
             if not self._runs:
                 self.agent.look_ahead()
-        except Exception as error:  # a provider of one's own, or a bug of ours
+        except Exception as error:  # a bug of ours: what it was to do is done with the request
             report_bug(error)
 
     def watch(self, run: Run) -> None:

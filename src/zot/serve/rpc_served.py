@@ -193,7 +193,7 @@ class ServedAgent(RuntimeClient):
         return self._writer.wait
 
     @property
-    def flush(self) -> Callable[[], None]:  # likewise
+    def flush(self) -> Callable[..., None]:  # likewise
         return self.server.writer.flush
 
     def overfull(self) -> bool:

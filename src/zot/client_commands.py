@@ -11,8 +11,9 @@ from msgspec.structs import fields
 from zot.provider.types import Image, Level
 from zot.wire import commands as wire
 from zot.wire import frames, shapes
-from zot.wire.first import Command, ImageData
+from zot.wire.first import Command
 from zot.wire.parse import Response
+from zot.wire.prompt import ImageData
 
 if TYPE_CHECKING:
     from zot.client import EventIterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from zot.lines import Lane, encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
 from zot.wire import zot
-from zot.wire.first import Hello, Ping, Prompt
+from zot.wire.first import Hello, Ping
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ if TYPE_CHECKING:
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_others import OtherCommands
     from zot.wire import kept, zot_events
-    from zot.wire.commands import AnyCommand
+    from zot.wire.commands import AnyCommand, OtherCommand
     from zot.wire.frames import EventFrame
     from zot.wire.kept import KeptFrames
+    from zot.wire.prompt import Prompt
 else:
     events, images = later("zot.core", "events", "image")
     runs = Later("zot.runtime.run")
@@ -96,12 +97,12 @@ class ServedAgent(RuntimeClient):
             self.server.unnamed.warm_up()
         elif type(command) is Hello:
             self.server.unnamed.hello(incoming, command)
-        elif type(command) is Prompt:
-            self._prompt(incoming, command)
+        elif incoming.name == "prompt":
+            self._prompt(incoming, cast("Prompt", command))
         else:
             if self._others is None:
                 self._others = rpc_others.OtherCommands(self)
-            self._others.take(incoming, command)
+            self._others.take(incoming, cast("OtherCommand", command))
 
     def _prompt(self, incoming: Incoming, command: Prompt) -> None:
         if command.run and self._repeated(incoming, command.run):

@@ -8,8 +8,9 @@ from msgspec import Meta, field
 
 from zot.provider.types import Json, Level
 from zot.text import Frozen
-from zot.wire.first import Command, Hello, ImageData, LimitsData, Ping, Whole
-from zot.wire.first import Prompt as Prompt
+from zot.wire.first import Command, Hello, Ping
+from zot.wire.prompt import ImageData, LimitsData, Whole
+from zot.wire.prompt import Prompt as Prompt
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -1,10 +1,8 @@
-"""The commands with which a client begins. They stand apart, because neither the first answer of
-`zot rpc` nor the first prompt waits for the others to be loaded.
+"""The commands with which a client begins. They stand apart, because the first answer of `zot rpc`
+does not wait for the others to be loaded.
 """
 
-from typing import Annotated, final
-
-from msgspec import Meta
+from typing import final
 
 from zot.text import Frozen
 
@@ -37,31 +35,3 @@ class Hello(Command, tag="hello"):
 
 @final
 class Ping(Command, tag="ping"): ...
-
-
-Whole = Annotated[int, Meta(gt=0)]
-Amount = Annotated[float, Meta(gt=0)]
-
-
-class ImageData(Frozen):
-    mime_type: str
-    data: bytes
-    """Base64 on the wire."""
-
-
-class LimitsData(Frozen):
-    """What each prompt may use up, where it does not say itself."""
-
-    max_steps: Whole | None = None
-    max_cost: Amount | None = None
-    """US dollars."""
-    max_tokens: Whole | None = None
-    max_seconds: Amount | None = None
-
-
-@final
-class Prompt(Command, LimitsData, tag="prompt"):
-    message: str = ""
-    images: tuple[ImageData, ...] | None = None
-    run: str = ""
-    """With --durable: the client's own name for the run. The same one again is not run twice."""

@@ -14,8 +14,8 @@ from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.provider.types import Json
 from zot.text import Frozen
-from zot.wire.first import LimitsData
 from zot.wire.frames import ApprovalRequest, ExtAsk, MessageShape, UsageShape
+from zot.wire.prompt import LimitsData
 
 
 class LimitsShape(LimitsData):

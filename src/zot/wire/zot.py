@@ -12,15 +12,15 @@ from msgspec import UNSET, Raw, UnsetType
 
 from zot import lines
 from zot.errors import CommandError, ZotError
-from zot.later import Later
+from zot.later import later
 from zot.text import Frozen, escaped
-from zot.wire.first import Hello, Ping, Prompt
+from zot.wire.first import Hello, Ping
 
 if TYPE_CHECKING:
-    from zot.wire import commands
+    from zot.wire import commands, prompt
     from zot.wire.commands import AnyCommand
 else:
-    commands = Later("zot.wire.commands")
+    commands, prompt = later("zot.wire", "commands", "prompt")
 
 PROTOCOL_VERSION = 1
 MAX_ID = 256
@@ -92,13 +92,15 @@ class Incoming(Frozen):
     """Whom it is for, as it was written; looked at with the feature `agents` only."""
 
 
-FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping, "prompt": Prompt}
+FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping}
 _envelope = msgspec.json.Decoder(Envelope).decode
 _plain_names: dict[bytes, str] = {}
 """The words that came, as they stand in a line."""
 
 
 def command_called(name: str) -> "type[AnyCommand] | None":
+    if name == "prompt":
+        return prompt.Prompt
     return FIRST.get(name) or commands.BY_NAME.get(name)
 
 

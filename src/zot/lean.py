@@ -60,9 +60,7 @@ def _make_later(typing: ModuleType) -> None:
     def made(name: str) -> Any:
         if name not in _MANAGERS:
             raise AttributeError(f"module 'typing' has no attribute {name!r}")
-        import contextlib
-
-        alias = typing._alias(getattr(contextlib, f"Abstract{name}"), 1, name=name)
+        alias = typing._alias(getattr(_real("contextlib"), f"Abstract{name}"), 1, name=name)
         setattr(typing, name, alias)
         return alias
 
@@ -83,9 +81,7 @@ class LaterModule(ModuleType):
         # While msgspec loads, it wants more than we know of: from here on, all are the real ones.
         for other in [key for key, it in sys.modules.items() if isinstance(it, LaterModule)]:
             del sys.modules[other]
-        from importlib import import_module  # hardly ever needed
-
-        return getattr(import_module(self.__name__), name)
+        return getattr(_real(self.__name__), name)
 
 
 def _stand_ins() -> dict[str, ModuleType | None]:
@@ -131,15 +127,19 @@ def _pattern_types() -> dict[str, type]:
     return {"Pattern": type(pattern), "Match": type(pattern.match(""))}
 
 
+def _real(module: str) -> ModuleType:
+    from importlib import import_module  # hardly ever needed
+
+    if isinstance(sys.modules.get(module), LaterModule):
+        del sys.modules[module]
+    return import_module(module)
+
+
 def _function(module: str, name: str) -> Any:
     """A function of the real module, by the time that it is called."""
 
     def call(*args: Any, **words: Any) -> Any:
-        from importlib import import_module
-
-        if isinstance(sys.modules.get(module), LaterModule):
-            del sys.modules[module]
-        return getattr(import_module(module), name)(*args, **words)
+        return getattr(_real(module), name)(*args, **words)
 
     return call
 

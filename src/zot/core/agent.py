@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from zot import errors
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.answer import ModelAnswer
+from zot.core.answer import ModelAnswer, consistent, with_text
 from zot.core.cost import add, estimate, plausible, priced, usable
 from zot.core.deadline import Deadline
 from zot.core.events import Event
@@ -439,7 +439,7 @@ class Agent:
         except (errors.ProviderError, errors.Cancelled) as error:
             self._keep_partial(answer, error, io)
             raise
-        finished = _consistent(answer.finished)
+        finished = consistent(answer.finished)
         usage = priced(finished.usage, answer.model.price)
         message = self._reply(answer, finished, usage, io)
         self.cumulative = add(self.cumulative, usage)  # paid for, also if it cannot be written
@@ -460,9 +460,9 @@ class Agent:
             context = HookContext(io.cancel, io.emit)
             verdict = asked(partial(hook.before_reply, message, context))
             if isinstance(verdict, Block):
-                return _with_text(message, f"[reply withheld: {verdict.reason}]")
+                return with_text(message, f"[reply withheld: {verdict.reason}]")
             if isinstance(verdict, ReplaceText):
-                message = _with_text(message, verdict.text)
+                message = with_text(message, verdict.text)
         return message
 
     def _keep_partial(self, answer: ModelAnswer, error: BaseException, io: RunIO) -> None:
@@ -583,25 +583,3 @@ class Agent:
                 f"request needs about {reserve:.4f}",
                 limit="cost",
             )
-
-
-def _consistent(finished: types.Finished) -> types.Finished:
-    """The answer with a stop that agrees with its content.
-
-    Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
-    cut at the length limit may have cut its calls too; those must not.
-    """
-    if finished.stop == "length":
-        kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
-        return replace(finished, content=kept)
-    stop: types.Stop = "end"
-    for block in finished.content:
-        if isinstance(block, types.ToolCall):
-            stop = "tool_use"
-    return finished if stop == finished.stop else replace(finished, stop=stop)
-
-
-def _with_text(message: types.Message, text: str) -> types.Message:
-    """The message with its text replaced; calls and reasoning stay."""
-    others = [block for block in message.content if not isinstance(block, types.Text)]
-    return replace(message, content=(types.Text(text), *others))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from zot.core import events
 from zot.core.events import Event
 from zot.provider import types
@@ -79,3 +81,25 @@ class ModelAnswer:
 
 def _pieces(text: str) -> Iterator[str]:
     return (text[at : at + DELTA_LIMIT] for at in range(0, len(text), DELTA_LIMIT))
+
+
+def consistent(finished: types.Finished) -> types.Finished:
+    """The answer with a stop that agrees with its content.
+
+    Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
+    cut at the length limit may have cut its calls too; those must not.
+    """
+    if finished.stop == "length":
+        kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
+        return replace(finished, content=kept)
+    stop: types.Stop = "end"
+    for block in finished.content:
+        if isinstance(block, types.ToolCall):
+            stop = "tool_use"
+    return finished if stop == finished.stop else replace(finished, stop=stop)
+
+
+def with_text(message: types.Message, text: str) -> types.Message:
+    """The message with its text replaced; calls and reasoning stay."""
+    others = [block for block in message.content if not isinstance(block, types.Text)]
+    return replace(message, content=(types.Text(text), *others))

@@ -11,14 +11,13 @@ from msgspec import UNSET, Raw
 from msgspec.json import decode
 
 from zot.errors import CommandError
-from zot.later import Later, later
+from zot.later import Later
 from zot.wire import commands, shapes, zot, zot_replies
 
 if TYPE_CHECKING:
     from zot.core import image as images
     from zot.provider.types import Image
-    from zot.serve import rpc_commands, rpc_sessions
-    from zot.serve.rpc_commands import SlowCommands
+    from zot.serve import rpc_sessions
     from zot.serve.rpc_served import ServedAgent
     from zot.wire import kept
     from zot.wire.commands import OtherCommand
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from zot.wire.zot_replies import KeptMessages
 else:
     images = Later("zot.core.image")
-    rpc_commands, rpc_sessions = later("zot.serve", "rpc_commands", "rpc_sessions")
+    rpc_sessions = Later("zot.serve.rpc_sessions")
     kept = Later("zot.wire.kept")
 
 MAX_ANSWER = 16 * 1024 * 1024
@@ -39,7 +38,6 @@ class OtherCommands:
     def __init__(self, agent: ServedAgent) -> None:
         self._agent = agent
         self._server = agent.server
-        self._slow: SlowCommands | None = None
         self._messages: KeptMessages | None = None
 
     def take(self, incoming: Incoming, command: OtherCommand) -> None:
@@ -75,7 +73,7 @@ class OtherCommands:
                 | commands.ReloadExt()
                 | commands.RunShell()
             ):
-                self._slow_commands().start(incoming, command)
+                agent.slow_commands().start(incoming, command)
             case (
                 commands.NewSession()
                 | commands.ListSessions()
@@ -194,22 +192,6 @@ class OtherCommands:
                 self._agent.put(line, UNSET)
             case _:
                 assert_never(command)
-
-    def _slow_commands(self) -> rpc_commands.SlowCommands:
-        if self._slow is None:
-            self._slow = rpc_commands.SlowCommands(
-                self._agent.runtime, self._agent.answer, self._agent.fail
-            )
-        return self._slow
-
-    def finish(self) -> None:
-        """Wait for what is still being answered."""
-        if self._slow is not None:
-            self._slow.finish()
-
-    def close(self) -> None:
-        if self._slow is not None:
-            self._slow.close()
 
 
 def too_large(size: int) -> CommandError:

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
     from zot.runtime import run as runs
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve import rpc_others
+    from zot.serve import rpc_commands, rpc_others
     from zot.serve.rpc import RpcServer
+    from zot.serve.rpc_commands import SlowCommands
     from zot.serve.rpc_others import OtherCommands
     from zot.wire import kept, zot_events
     from zot.wire.commands import AnyCommand, OtherCommand
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 else:
     events, images = later("zot.core", "events", "image")
     runs = Later("zot.runtime.run")
-    rpc_others = Later("zot.serve.rpc_others")
+    rpc_commands, rpc_others = later("zot.serve", "rpc_commands", "rpc_others")
     kept, zot_events = later("zot.wire", "kept", "zot_events")
 
 LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds")
@@ -68,6 +69,7 @@ class ServedAgent(RuntimeClient):
         self._less_urgent: Collection[type[Event]] = ()
         """Events that can be told after what follows them was begun."""
         self._others: OtherCommands | None = None
+        self._slow: SlowCommands | None = None
 
     @property
     def runtime(self) -> Runtime:
@@ -160,13 +162,18 @@ class ServedAgent(RuntimeClient):
         own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
         return replace(usual, **own)
 
+    def slow_commands(self) -> SlowCommands:
+        if self._slow is None:
+            self._slow = rpc_commands.SlowCommands(self.runtime, self.answer, self.fail)
+        return self._slow
+
     def finish_commands(self) -> None:
-        if self._others is not None:
-            self._others.finish()
+        if self._slow is not None:
+            self._slow.finish()
 
     def closing(self) -> None:
-        if self._others is not None:
-            self._others.close()
+        if self._slow is not None:
+            self._slow.close()
 
     def accepted(self, incoming: Incoming) -> Callable[[int], None]:
         return partial(self._accept, incoming, "")

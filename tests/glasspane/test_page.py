@@ -133,6 +133,24 @@ def test_what_is_lost_while_the_page_begins_is_asked_for_again(pane, tmp_path):
             assert browser.run("document.querySelector('#link').innerText") == ""
 
 
+def test_a_worker_that_says_nothing_is_given_up(browser, pane):
+    silent = """
+    const Real = SharedWorker;
+    let first = true;
+    window.SharedWorker = function (...words) {
+      if (!first) return new Real(...words);
+      first = false;
+      window.silent = new MessageChannel();
+      return { port: window.silent.port1 };
+    };
+    """
+    made = browser.call("Page.addScriptToEvaluateOnNewDocument", source=silent)
+    browser.open(pane.url)
+    browser.wait_for(f"{ROWS}.length === 1")
+    assert browser.run("Boolean(window.silent)")
+    browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=made["identifier"])
+
+
 def test_what_an_agent_says_is_text_and_never_markup(browser, pane, place):
     browser.open(pane.url)
     browser.wait_for(f"{ROWS}.length === 1")

@@ -2,6 +2,7 @@
 
 export const AGAIN = "connecting again …";
 export const AGAIN_MS = 1000;
+const ANSWER_MS = 10_000; // a worker says something at once, but for one that is just being ended
 
 export class BoardStream {
   constructor(tell) {
@@ -51,9 +52,12 @@ export function openBoard(tell) {
   const connect = () => {
     const worker = new SharedWorker("worker.js", { type: "module", name: "glasspane" });
     const { port } = worker;
-    worker.onerror = () => { port.close(); tell({ kind: "link", text: AGAIN }); setTimeout(connect, AGAIN_MS); }; // it could not be fetched
-    port.onmessage = (event) => tell(event.data);
-    addEventListener("pagehide", () => { port.postMessage("bye"); port.close(); }, { once: true });
+    const leave = () => { clearTimeout(patience); port.postMessage("bye"); port.close(); };
+    const again = () => { leave(); tell({ kind: "link", text: AGAIN }); setTimeout(connect, AGAIN_MS); };
+    const patience = setTimeout(again, ANSWER_MS);
+    worker.onerror = again; // it could not be fetched
+    port.onmessage = (event) => { clearTimeout(patience); tell(event.data); };
+    addEventListener("pagehide", leave, { once: true });
   };
   connect();
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });

@@ -217,6 +217,42 @@ def test_what_is_made_ready_for_the_next_request_changes_no_byte(api, said, step
         )
 
 
+SAID = [
+    Message(role, (Text(f"{role}{number}"),), 1.0)
+    for number in range(3)
+    for role in ("user", "assistant")
+]
+
+
+@pytest.mark.untraced
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(sorted(BY_API)),
+    st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(SAID), min_size=1, max_size=5), st.booleans(), st.booleans()
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+def test_nothing_is_sent_of_a_conversation_that_went_another_way(api, steps):
+    model = model_of(BY_API[api])
+    wire, kept, repair = load_wire(api), Kept(), Repair()
+    for said, is_sent, is_answered in steps:
+        if not is_sent:
+            past = repair.of_past(Prefix(said), model.images)
+            kept.turns(Request(model, "", past, repaired=True))
+            kept.keep_last()
+            continue
+        request = Request(model, "", repair.of(Prefix(said), model.images), repaired=True)
+        assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
+            wire.body(request, Quirks(), Kept())
+        )
+        if is_answered:
+            kept.keep_last()
+
+
 @pytest.mark.parametrize("api", sorted(BY_API))
 def test_a_turn_is_encoded_once(api, monkeypatch):
     model = model_of(BY_API[api])

@@ -203,6 +203,50 @@ def test_what_tls_has_read_ahead_is_readable(secure, trusted):
     line.close()
 
 
+@pytest.mark.parametrize("cut", [0, 7])
+def test_what_was_told_is_shown_while_tls_waits_for_the_rest_of_a_record(certificate, trusted, cut):
+    shown = threading.Event()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate / "cert.pem", certificate / "key.pem")
+    heads = answer(200, b"whole").partition(b"whole")[0]
+
+    def serve(listener):
+        sock, _ = listener.accept()
+        came, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(came, going, server_side=True)
+
+        def done(step):
+            while True:
+                try:
+                    step()
+                    return
+                except ssl.SSLWantReadError:
+                    sock.sendall(going.read())
+                    came.write(sock.recv(65536))
+
+        with sock:
+            done(tls.do_handshake)
+            done(lambda: tls.read(65536))
+            tls.write(heads)
+            head = going.read()
+            tls.write(b"whole")
+            body = going.read()
+            sock.sendall(head + body[:cut])
+            assert shown.wait(20)
+            sock.sendall(body[cut:])
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        http = Http("x", f"https://127.0.0.1:{listener.getsockname()[1]}", idle_seconds=30)
+        cancel = Cancel()
+        with http.exchange("GET", "/", {}, None, cancel) as got:
+            cancel.before_wait = lambda soon=False: soon or shown.set()
+            assert got.read_all(100) == b"whole"
+        http.close()
+        thread.join(20)
+
+
 @pytest.mark.parametrize("prompt", ["hang", "hang:headers", "hang:2 text:4", "delay:60000 text:2"])
 def test_abort_under_tls(secure, trusted, prompt):
     cancel = Cancel()

@@ -602,6 +602,17 @@ def test_what_the_next_request_repeats_is_made_ready_when_a_run_has_ended(asked,
     assert kept == ["UserTurn", "ModelTurn"] * 2  # and nothing of it twice
 
 
+def test_nothing_of_a_conversation_that_was_cleared_is_sent(asked):
+    runtime, server = asked
+    list(runtime.prompt("say:old"))
+    runtime.clear()
+    for limits in (Limits(max_tokens=1), None):  # the first one is not even asked
+        list(runtime.prompt("say:new", limits=limits))
+    sent = server.requests[-1].body["messages"]
+    assert "old" not in json.dumps(sent)
+    assert json.dumps(sent).count("say:new") == 2
+
+
 def test_a_run_has_ended_and_the_next_one_works_whatever_getting_ready_does(
     asked, monkeypatch, capfd
 ):

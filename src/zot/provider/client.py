@@ -92,6 +92,8 @@ class ModelClient:
     def look_ahead(self, request: Request) -> None:
         """Make ready what the next request will have of this one, which nobody sends."""
         self._keep_last(request)
+        # Loaded while there are descriptors: when it is needed, there may be none.
+        _ = failure.SHOWN
 
     def _keep_last(self, request: Request | None = None) -> None:
         """For the next request, while the server thinks."""

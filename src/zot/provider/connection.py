@@ -254,10 +254,12 @@ class Connection:
         self._limit = limit
 
     def is_readable(self, seconds: float) -> bool:
-        """Whether something comes within this time."""
+        """Whether something comes within this time; False where TLS does not tell."""
         sock = self._socket()
         if self._is_secured and sock.pending():  # type: ignore[attr-defined]  # an SSLSocket
             return True  # it has come, and was not asked for yet
+        if self._is_secured and seconds:
+            return False  # what comes may be less than a record, and then nothing of it can be read
         if self._readable is None:
             self._readable = select.poll()
             self._readable.register(sock, select.POLLIN)

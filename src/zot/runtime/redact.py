@@ -37,8 +37,6 @@ else:
 
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
-_LOOKED_BEFORE = (types.Started, types.Finished)
-"""Not deltas: before the first words come, while the server thinks, and for what it said in all."""
 
 MIN_LENGTH = 12
 """Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
@@ -154,7 +152,7 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if kind in _DELTAS else None  # type: ignore[assignment]
-                        if told is not None or kind in _LOOKED_BEFORE:
+                        if told is not None or kind is types.Finished:
                             pieces.use(look())
                             # The first look is a real one: the key of this very request may be new.
                             look = self._redactor.secrets_lately

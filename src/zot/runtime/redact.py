@@ -37,6 +37,9 @@ else:
 
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
+_LOOKED_BEFORE = (types.Started, types.Finished)
+"""Beside deltas. When a call starts, all is known that its request could make the server say; the
+look is taken while it thinks."""
 
 MIN_LENGTH = 12
 """Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
@@ -152,12 +155,12 @@ class RedactingProvider:
                             yield _with_text(told, rest)
                         kind = type(event)
                         told = event if kind in _DELTAS else None  # type: ignore[assignment]
-                        if told is not None or kind is types.Finished:
+                        if told is not None or kind in _LOOKED_BEFORE:
                             pieces.use(look())
                             # The first look is a real one: the key of this very request may be new.
                             look = self._redactor.secrets_lately
                     if told is None:
-                        if kind is types.Finished:
+                        if kind is types.Finished and pieces.secrets:
                             event = _redacted(event, pieces.secrets)  # type: ignore[arg-type]
                         yield event
                         continue

@@ -446,6 +446,8 @@ class Agent:
         if message.content:
             io.append(message)
         self._report(usage, io)
+        if finished.stop == "end":
+            io.cancel.before_wait()  # the client reads the words while the end is on its way
         self._context_tokens = usage.total or self._context_tokens + estimate((message,))
         return finished, message
 

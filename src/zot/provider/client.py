@@ -15,7 +15,7 @@ from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
 from zot.provider.sse import BOM, Splitter
-from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent, UsageSeen
+from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
 from zot.text import encode_json
 
 if TYPE_CHECKING:
@@ -63,11 +63,10 @@ class ModelClient:
                 raise
             yield Started()
             self._keep_last()
-            reader, told = self._wire.reader(self.name), False
+            reader = self._wire.reader(self.name)
             try:
                 for events in pump(self.name, answer, reader):
                     yield from events
-                    told = told or has_words(events)
                 finished = reader.finish()
             except ProviderError as error:
                 yield from reader.out.take()  # what came before it in the same bytes
@@ -75,8 +74,6 @@ class ModelClient:
         # Past the exchange: a caller that stops at Finished must not cost the connection.
         reader.out.close_calls()
         yield from reader.out.take()
-        if not told and finished.stop == "end":
-            cancel.before_wait()  # an answer in one piece: it is shown before it is put away
         yield finished
 
     def close(self) -> None:
@@ -172,10 +169,6 @@ def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[list[S
             raise
     for data in splitter.finish():
         reader.read(data)
-
-
-def has_words(events: list[StreamEvent]) -> bool:
-    return any(type(event) is not UsageSeen for event in events)
 
 
 def sniff(name: str, answer: HttpAnswer) -> bytes:

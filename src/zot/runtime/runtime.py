@@ -135,10 +135,12 @@ class Runtime(CommandedRuns):
     def note_choice(self) -> None:
         """Have the session say which model and which level it is used with, however they were
         chosen. Raises SessionError."""
-        session, model, level = self.session, self.agent.model, self.settings.reasoning
-        if self._noted != (session, model, level):
+        agent = self.agent
+        choice = agent.session, agent.model, agent.settings.reasoning
+        if self._noted != choice:
+            session, model, level = choice
             session.note_use(model.provider, model.id, level)
-            self._noted = session, model, level
+            self._noted = choice
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
 

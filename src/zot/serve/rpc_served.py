@@ -95,7 +95,7 @@ class ServedAgent(RuntimeClient):
     def handle(self, incoming: Incoming, command: AnyCommand) -> None:
         # The first ones first: the others need not be loaded yet.
         if type(command) is Ping:
-            self.answer(incoming, zot.Pong())
+            self.put(zot.encode(zot.success(incoming, zot.PONG)), UNSET)
             self.server.unnamed.warm_up()
         elif type(command) is Hello:
             self.server.unnamed.hello(incoming, command)

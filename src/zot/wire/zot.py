@@ -50,6 +50,9 @@ class Pong(Frozen):
     pong: bool = True
 
 
+PONG = Pong()
+
+
 class RunEnd(Frozen, omit_defaults=True):
     """How a durable run ended."""
 

@@ -10,7 +10,7 @@ import sys
 import time
 from _thread import allocate_lock
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -101,8 +101,21 @@ class LineSplitter:
         self._skipping = False
         self._first = True
 
-    def feed(self, data: bytes) -> Iterator[bytes | LineTooLong]:
-        """The lines that `data` completes, stripped of white space; blank lines are dropped."""
+    def feed(self, data: bytes) -> Iterable[bytes | LineTooLong]:
+        """The lines that `data` completes, stripped of white space; blank lines are dropped. All
+        of them have to be taken before more is fed."""
+        if (
+            data.find(b"\n") != len(data) - 1
+            or self._held
+            or self._first
+            or self._skipping
+            or len(data) > self._limit
+        ):
+            return self._lines(data)
+        line = data[:-1].strip(b" \t\r")  # one that came whole and alone, as most do
+        return (line,) if line else ()
+
+    def _lines(self, data: bytes) -> Iterator[bytes | LineTooLong]:
         *pieces, rest = data.split(b"\n")
         for piece in pieces:
             if self._held or self._first or self._skipping or len(piece) > self._limit:

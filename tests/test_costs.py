@@ -56,33 +56,30 @@ supervisor.close()
 """
 
 
-def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
+def told_by(commands, home):
+    """The threads that these commands start, the kinds of frames in each write, and the lines."""
     with FakeServer() as server:
         done = subprocess.run(
             [sys.executable, "-c", PROMPT, server.url],
-            input=b'{"id":"1","type":"prompt","message":"say:hi"}\n',
+            input=commands,
             capture_output=True,
             timeout=60,
-            env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+            env={**uncovered(), "ZOT_HOME": str(home)},
         )
-    threads, writes = eval(done.stderr)
+    return *eval(done.stderr), done.stdout.splitlines()
+
+
+def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
+    threads, writes, lines = told_by(b'{"id":"1","type":"prompt","message":"say:hi"}\n', tmp_path)
     assert threads == ["zot-conductor", "zot-drain"]
-    assert sum(map(len, writes)) == len(done.stdout.splitlines())
+    assert sum(map(len, writes)) == len(lines)
     assert writes[0] == ["response", "user_message", "turn_start"]  # while the model thinks
     assert writes[-1][-1] == "done"
     assert len(writes) <= 4  # the answer may come in pieces
 
 
 def test_the_first_words_do_not_wait_for_the_end_nor_the_client_for_less(tmp_path):
-    with FakeServer() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", PROMPT, server.url],
-            input=b'{"type":"prompt","message":"say:hi"}\n' * 5,
-            capture_output=True,
-            timeout=60,
-            env={**uncovered(), "ZOT_HOME": str(tmp_path)},
-        )
-    _, writes = eval(done.stderr)
+    _, writes, _ = told_by(b'{"type":"prompt","message":"say:hi"}\n' * 5, tmp_path)
     assert [kinds for kinds in writes if {"text_delta", "done"} <= set(kinds)] == []
     # Not in all of them: on a busy machine a server may be slower than a client is patient.
     assert ["assistant_start", "text_delta", "usage"] in [kinds[-3:] for kinds in writes]

@@ -308,9 +308,7 @@ class LineWriter:
             if self._held:
                 waiting = self._held[0]
                 if len(self._held) > 1 or not isinstance(waiting, bytes):
-                    waiting = b"".join(
-                        [line if isinstance(line, bytes) else line() for line in self._held]
-                    )
+                    waiting = b"".join(self._made())
                 self._held, self._held_size = [], 0
                 if lane is None:
                     data = waiting + data
@@ -348,7 +346,11 @@ class LineWriter:
             self.put(b"")
             return
         with self._lock:
-            self._held = [line if isinstance(line, bytes) else line() for line in self._held]
+            self._held = [*self._made()]
+
+    def _made(self) -> list[bytes]:
+        """What is held, as lines; the lock is held, too."""
+        return [line if isinstance(line, bytes) else line() for line in self._held]
 
     def open_lane(self) -> Lane:
         """For one more writer, until `close_lane`; what waits then is written all the same."""

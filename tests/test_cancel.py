@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.cancel import Cancel, Gate
+from zot.cancel import Cancel
 from zot.errors import Cancelled
 
 PATIENCE = 20.0
@@ -57,24 +57,9 @@ def test_cancelled_is_no_failure():
     assert not issubclass(Cancelled, Exception)
 
 
-def test_a_gate_lets_all_pass_who_wait_and_all_who_come():
-    gate, passed = Gate(), []
-    waiting = [threading.Thread(target=lambda: passed.append(gate.wait(30))) for _ in range(8)]
-    for thread in waiting:
-        thread.start()
-    gate.open()
-    for thread in waiting:
-        thread.join(30)
-    assert passed == [True] * 8
-    assert gate.wait()
-    assert gate.wait(0)
-
-
 @given(st.one_of(st.floats(max_value=0, allow_nan=False), st.just(0)))
 def test_no_time_to_wait_is_no_mistake(seconds):
-    closed, cancel = Gate(), Cancel()
-    assert not closed.wait(seconds)
-    assert not cancel.wait(seconds)
+    assert not Cancel().wait(seconds)
 
 
 def test_a_wait_without_an_end_is_ended_by_the_abort():

@@ -2,11 +2,9 @@
 
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from support.environment import uncovered
 
 from zot import trees
 from zot.cancel import Cancel
-from zot.lines import AT_ONCE, LineWriter
 from zot.testing.fakeserver import FakeServer
 from zot.tools import process
 
@@ -78,18 +75,11 @@ def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
     assert len(writes) <= 4  # the answer may come in pieces
 
 
-def test_the_first_words_do_not_wait_for_the_end_nor_the_client_for_less(tmp_path):
-    _, writes, _ = told_by(b'{"type":"prompt","message":"say:hi"}\n' * 5, tmp_path)
-    assert [kinds for kinds in writes if {"text_delta", "done"} <= set(kinds)] == []
-    # Not in all of them: on a busy machine a server may be slower than a client is patient.
-    assert ["assistant_start", "text_delta", "usage"] in [kinds[-3:] for kinds in writes]
-
-
 # Counts the Python functions that run in other threads than the main one, up to each `done`.
 CALLS = """
 import os, sys, threading
 from zot.__main__ import main
-from zot.lines import LineWriter
+from zot.writer import LineWriter
 calls, seen = [0], []
 def count(frame, event, argument):
     calls[0] += event == "call"
@@ -137,31 +127,6 @@ def test_a_prompt_costs_the_same_in_a_long_conversation(tmp_path):
     *_, early = calls_of(["text:1"] * 4, tmp_path)
     *_, late = calls_of(["text:1"] * 60, tmp_path)
     assert late < early * 1.1
-
-
-def test_a_few_lines_need_no_thread_and_many_are_written_together(monkeypatch):
-    read, write = os.pipe()
-    written = []
-    plain_write, plain_writev = os.write, os.pwritev
-
-    def writev(fd, lines, *how):
-        written.extend(lines)
-        return plain_writev(fd, lines, *how)
-
-    monkeypatch.setattr(os, "write", lambda fd, data: written.append(data) or plain_write(fd, data))
-    monkeypatch.setattr(os, "pwritev", writev)
-    writer = LineWriter(write)
-    for _ in range(AT_ONCE):
-        writer.put(b"x\n")
-    assert (len(written), writer._thread) == (AT_ONCE, None)
-    for _ in range(5000):
-        writer.put(b"x\n")
-    writer.close(60)
-    assert isinstance(writer._thread, threading.Thread)
-    assert len(b"".join(written)) == 2 * (AT_ONCE + 5000)
-    assert len(written) < 2500
-    os.close(read)
-    os.close(write)
 
 
 def test_the_version_is_told_without_loading_the_program():

@@ -31,7 +31,7 @@ import os, sys
 from zot.lean import lighten
 lighten()  # first, as the command does
 from zot.__main__ import main
-from zot.lines import LineWriter
+from zot.writer import LineWriter
 plain_put = LineWriter.put
 taken = []
 def put(self, data, **more):
@@ -103,7 +103,7 @@ import os, sys
 from zot.lean import lighten
 lighten()
 from zot.__main__ import main
-from zot.lines import LineWriter
+from zot.writer import LineWriter
 plain_put = LineWriter.put
 taken = []
 def put(self, data, **more):

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from _thread import TIMEOUT_MAX, allocate_lock
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from zot.errors import Cancelled
-
-if TYPE_CHECKING:
-    import threading
-
-
-class Gate:
-    """Closed, then open for good: one lock does what an Event does with two and a queue."""
-
-    def __init__(self) -> None:
-        self._lock = allocate_lock()
-        self._lock.acquire()
-
-    def open(self) -> None:
-        """Let all pass who wait, and all who come. To be called once."""
-        self._lock.release()
-
-    def wait(self, seconds: float | None = None) -> bool:
-        """Until it is open, or the time is over: False."""
-        timeout = -1 if seconds is None else min(max(seconds, 0.0), TIMEOUT_MAX)
-        if not self._lock.acquire(timeout=timeout):
-            return False
-        self._lock.release()  # for the next one
-        return True
 
 
 class Cancel:
@@ -42,16 +18,12 @@ class Cancel:
     """
 
     def __init__(self) -> None:
-        self._gate: Gate | None = None
-        """For those who sleep; most turns have none."""
+        self._event = threading.Event()
         self.aborted = False
-        """The same as `is_set`, as a plain field: it is looked at for every delta."""
-        self._lock = allocate_lock()
+        """Equal to `is_set`, as a plain field: the loop reads it for every delta."""
+        self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._watcher: Callable[[], object] | None = None
-        self.before_wait: Callable[..., object] = _nothing
-        """Called before each wait: what the client is to see is written, not kept until later.
-        With `soon=True` where there may be nothing to wait for: it is only made ready then."""
 
     def is_set(self) -> bool:
         return self.aborted
@@ -63,13 +35,7 @@ class Cancel:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Sleep until aborted or until the time is over; True if aborted."""
-        self.before_wait()
-        with self._lock:
-            if self._gate is None:
-                self._gate = Gate()
-                if self.aborted:
-                    self._gate.open()
-        return self._gate.wait(seconds)
+        return self._event.wait(None if seconds is None else min(seconds, threading.TIMEOUT_MAX))
 
     def sleep(self, seconds: float) -> None:
         """Sleep, and raise Cancelled as soon as the turn is aborted."""
@@ -81,19 +47,15 @@ class Cancel:
             if self.aborted:
                 return
             self.aborted = True
-            if self._gate is not None:
-                self._gate.open()
+            self._event.set()
             callbacks = list(self._callbacks.values())
             if self._watcher is not None:
                 callbacks.insert(0, self._watcher)  # first: it counts on none of the others
         for callback in callbacks:
             callback()
 
-    def calling(self, callback: Callable[[], object], *, waits: bool = True) -> _Calling:
-        """Run `callback` if the abort comes while the block runs, or at once if it already came.
-        A block that does not wait as such calls `before_wait` where it does."""
-        if waits:
-            self.before_wait()
+    def calling(self, callback: Callable[[], object]) -> _Calling:
+        """Run `callback` if the abort comes while the block runs, or at once if it already came."""
         return _Calling(self, callback)
 
     def watch_with(self, callback: Callable[[], object] | None) -> None:
@@ -129,10 +91,6 @@ class Cancel:
                     return False
                 condition.wait(seconds)
         return True
-
-
-def _nothing(*, soon: bool = False) -> None:
-    pass
 
 
 class _Calling:

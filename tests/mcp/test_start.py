@@ -77,7 +77,7 @@ def test_ten_servers_that_are_known_start_nothing_with_a_prompt(tmp_path):
 HELLO = """
 import os, sys
 from zot.__main__ import main
-from zot.lines import LineWriter
+from zot.writer import LineWriter
 plain_put = LineWriter.put
 taken = []
 def put(self, data, **more):

@@ -193,30 +193,6 @@ def test_what_is_kept_of_the_last_request_changes_no_byte(api, said, lengths):
         )
 
 
-@pytest.mark.untraced
-@settings(max_examples=200, deadline=None)
-@given(
-    st.sampled_from(sorted(BY_API)),
-    st.lists(messages, min_size=1, max_size=12),
-    st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=6),
-)
-def test_what_is_made_ready_for_the_next_request_changes_no_byte(api, said, steps):
-    model = model_of(BY_API[api])
-    wire, kept, repair = load_wire(api), Kept(), Repair()
-    for length, is_sent in steps:
-        if not is_sent:
-            past = repair.of_past(said[:length], model.images)
-            if past is not None:
-                kept.turns(Request(model, "", past, repaired=True))
-                kept.keep_last()
-            continue
-        sent = repair.of(said[: length or 1], model.images)
-        request = Request(model, "", sent, repaired=True)
-        assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
-            wire.body(request, Quirks(), Kept())
-        )
-
-
 SAID = [
     Message(role, (Text(f"{role}{number}"),), 1.0)
     for number in range(3)
@@ -228,29 +204,16 @@ SAID = [
 @settings(max_examples=300, deadline=None)
 @given(
     st.sampled_from(sorted(BY_API)),
-    st.lists(
-        st.tuples(
-            st.lists(st.sampled_from(SAID), min_size=1, max_size=5), st.booleans(), st.booleans()
-        ),
-        min_size=1,
-        max_size=5,
-    ),
+    st.lists(st.lists(st.sampled_from(SAID), min_size=1, max_size=5), min_size=1, max_size=5),
 )
-def test_nothing_is_sent_of_a_conversation_that_went_another_way(api, steps):
+def test_nothing_is_sent_of_a_conversation_that_went_another_way(api, conversations):
     model = model_of(BY_API[api])
     wire, kept, repair = load_wire(api), Kept(), Repair()
-    for said, is_sent, is_answered in steps:
-        if not is_sent:
-            past = repair.of_past(Prefix(said), model.images)
-            kept.turns(Request(model, "", past, repaired=True))
-            kept.keep_last()
-            continue
+    for said in conversations:
         request = Request(model, "", repair.of(Prefix(said), model.images), repaired=True)
         assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
             wire.body(request, Quirks(), Kept())
         )
-        if is_answered:
-            kept.keep_last()
 
 
 @pytest.mark.parametrize("api", sorted(BY_API))
@@ -272,7 +235,6 @@ def test_a_turn_is_encoded_once(api, monkeypatch):
         said += [user(f"q{number}"), assistant(model, ToolCall(f"c{number}", "bash", {}))]
         said += [tool(ToolResult(f"c{number}", (Text("out"),)))]
         wire.body(ask(model, *said), Quirks(), kept)
-        kept.keep_last()
     assert len(seen) <= len(said)
     wire.body(ask(model, user("all"), *said[1:]), Quirks(), kept)
     wire.body(ask(replace(model, id="other"), *said), Quirks(), kept)
@@ -312,8 +274,6 @@ def test_a_list_that_grows_is_sent_as_its_messages_are(api, said, steps, images)
             assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
                 wire.body(fresh, Quirks(), Kept())
             )
-            if step % 2:
-                kept.keep_last()
     for whole, then in given_out:
         assert whole == then
 

@@ -400,16 +400,6 @@ class Agent:
         messages = self._repair.of(self.session.growing(), self.model.images)
         return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
-    def look_ahead(self) -> None:
-        """Between two prompts: have ready what the next request repeats of the conversation."""
-        said = self.session.growing()
-        ahead = getattr(self.provider, "look_ahead", None)
-        if ahead is None or self._refused_images.any or not isinstance(said, types.Prefix):
-            return
-        if (past := self._repair.of_past(said, self.model.images)) is not None:
-            tools = self.toolbox.specs
-            ahead(types.Request(self.model, "", past, tools, repaired=True))
-
     def _call(self, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
         """Stream one answer into the transcript. What came before a failure is kept as text."""
         answer = ModelAnswer(self.model, self.provider.name)
@@ -446,8 +436,6 @@ class Agent:
         if message.content:
             io.append(message)
         self._report(usage, io)
-        if finished.stop == "end":
-            io.cancel.before_wait()  # the client reads the words while the end is on its way
         self._context_tokens = usage.total or self._context_tokens + estimate((message,))
         return finished, message
 

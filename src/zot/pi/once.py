@@ -11,7 +11,7 @@ from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
 from zot.core.session import Session
-from zot.lines import LineWriter, encode_line
+from zot.lines import encode_line
 from zot.pi import actions as pi_actions
 from zot.pi import replies as pi_replies
 from zot.pi.dialect import PiPeer, pinned
@@ -25,6 +25,7 @@ from zot.settings.plan import Plan
 from zot.wire.once import answer_once
 from zot.wire.serving import STOP_SECONDS
 from zot.wire.standard import claim_stdout, ignore_signals
+from zot.writer import LineWriter
 
 
 def run(plan: Plan, prompt: str, generation: str) -> int:

@@ -62,7 +62,6 @@ class ModelClient:
                 error.args = (f"{error}{self._advice()}",)
                 raise
             yield Started()
-            self._keep_last()
             reader = self._wire.reader(self.name)
             try:
                 for events in pump(self.name, answer, reader):
@@ -85,22 +84,6 @@ class ModelClient:
         body = encode_json(self._wire.body(request, quirks, kept))
         self._kept = kept
         return body
-
-    def look_ahead(self, request: Request) -> None:
-        """Make ready what the next request will have of this one, which nobody sends."""
-        self._keep_last(request)
-        # Loaded while there are descriptors: when it is needed, there may be none.
-        _ = failure.SHOWN
-
-    def _keep_last(self, request: Request | None = None) -> None:
-        """For the next request, while the server thinks."""
-        with self._lock:
-            kept, self._kept = self._kept, None
-        if kept is not None:
-            if request is not None:
-                kept.turns(request)
-            kept.keep_last()
-            self._kept = kept
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""

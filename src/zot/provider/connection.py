@@ -6,10 +6,7 @@ the request for a tunnel.
 from __future__ import annotations
 
 import _socket as socket  # without the module around it, whose enums take a while to make
-import errno
 import os
-import select
-import sys
 import threading
 import time
 from functools import cache
@@ -18,22 +15,16 @@ from typing import TYPE_CHECKING
 from zot.cancel import Cancel
 from zot.errors import ConfigError
 from zot.later import Later
+from zot.lines import ready
 from zot.provider.address import Address, Proxy
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from ssl import SSLContext
 
     from zot.provider import failure
 else:
     failure = Later("zot.provider.failure")
-
-LOCALHOST = "127.0.0.1"
-AT_ONCE = 1
-"""Milliseconds in which a server on this machine accepts a connection, if it is there."""
-LONG = 8 if sys.maxsize > 2**32 else 4
-"""Bytes of a number in the system's structures of time."""
 
 
 @cache
@@ -47,13 +38,6 @@ def tls_context() -> SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _is_connected(sock: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(sock, select.POLLOUT)
-    is_over = bool(poll.poll(AT_ONCE))
-    return is_over and not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
 
 
 class Connection:
@@ -72,9 +56,6 @@ class Connection:
         self._failure: BaseException | None = None
         self.is_open = False
         self._is_secured = False
-        self._limit = 0.0
-        """Seconds that a read or a write may take."""
-        self._readable: select.poll | None = None
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -85,12 +66,9 @@ class Connection:
             OSError: no connection.
             Cancelled: aborted.
         """
-        if self._opens_at_once():
-            return
         self._opening = True
         # A name lookup cannot be interrupted, only left behind in a thread of its own.
         threading.Thread(target=self._try_open, name="zot-connect", daemon=True).start()
-        cancel.before_wait()
         self._woken.wait(self._connect_seconds + 1)
         if cancel.is_set() or not self._woken.is_set():
             self.abort()
@@ -99,24 +77,6 @@ class Connection:
         if self._failure is not None:
             raise self._failure
         self.is_open = True
-
-    def _opens_at_once(self) -> bool:
-        """Whether it could be opened without any wait, as one to this machine mostly can."""
-        host, port = self._address.host, self._address.port
-        if self._proxy is not None or self._address.scheme != "http" or host != LOCALHOST:
-            return False
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(0)
-            failure = sock.connect_ex((host, port))
-            if failure in (0, errno.EINPROGRESS) and _is_connected(sock):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._use(sock)
-                self.is_open = True
-        finally:
-            if not self.is_open:
-                sock.close()
-        return self.is_open
 
     def _try_open(self) -> None:
         end = time.monotonic() + self._connect_seconds
@@ -207,63 +167,26 @@ class Connection:
 
     # --- using -------------------------------------------------------------------------------
 
-    def send(
-        self, head: bytes, body: bytes = b"", before_wait: Callable[[], object] = lambda: None
-    ) -> None:
-        """Raises TimeoutError, as `receive`."""
-        sock, size = self._sock or self._socket(), len(head) + len(body)
-        try:
-            if self._is_secured:
-                sent = sock.send(head + body)
-            else:  # as two pieces: a body may be large
-                sent = sock.sendmsg((head, body), (), socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            sent = 0
-        if sent < size:
-            before_wait()
-            try:
-                sock.sendall(memoryview(head + body)[sent:])
-            except BlockingIOError as error:
-                raise TimeoutError("timed out") from error
+    def send(self, data: bytes) -> None:
+        """Send everything. Raises TimeoutError: the server takes nothing for too long."""
+        sock, rest = self._socket(), memoryview(data)
+        while rest:  # not sendall: the limit is for each write, not for a large body as a whole
+            rest = rest[sock.send(rest) :]
 
     def receive(self, limit: int) -> bytes:
         """The next bytes as soon as there are some; empty when the server closed."""
-        try:
-            return (self._sock or self._socket()).recv(limit)
-        except BlockingIOError as error:
-            raise TimeoutError("timed out") from error
+        return self._socket().recv(limit)
 
     def limit_wait(self, seconds: float) -> None:
-        """How long one read or write may take from now on."""
-        limit = max(seconds, 0.001)  # 0 would mean: do not wait at all
-        if limit == self._limit:
-            return
-        sock = self._sock or self._socket()
-        if self._is_secured:
-            sock.settimeout(limit)
-        else:
-            # Kept by the system: Python would ask it before each read whether there is something.
-            span = int(limit).to_bytes(LONG, sys.byteorder)
-            span += int(limit % 1 * 1_000_000).to_bytes(LONG, sys.byteorder)
-            try:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
-                sock.settimeout(None)
-            except OSError:  # a system that counts its seconds in other numbers
-                sock.settimeout(limit)
-        self._limit = limit
+        """Limit each read and write from now on to this many seconds."""
+        self._socket().settimeout(max(seconds, 0.001))  # 0 would mean: do not wait at all
 
-    def is_readable(self, seconds: float) -> bool:
-        """Whether something comes within this time; False where TLS does not tell."""
+    def is_readable(self) -> bool:
+        """Whether bytes, or the end of the connection, have come already."""
         sock = self._socket()
         if self._is_secured and sock.pending():  # type: ignore[attr-defined]  # an SSLSocket
-            return True  # it has come, and was not asked for yet
-        if self._is_secured and seconds:
-            return False  # what comes may be less than a record, and then nothing of it can be read
-        if self._readable is None:
-            self._readable = select.poll()
-            self._readable.register(sock, select.POLLIN)
-        return bool(self._readable.poll(seconds * 1000))
+            return True
+        return bool(ready(sock.fileno(), timeout=0))
 
     def abort(self) -> None:
         """Make every wait of this connection end now."""

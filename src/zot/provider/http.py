@@ -30,9 +30,6 @@ MAX_BODY = 128 * 1024 * 1024
 LAST_BYTES = 0.05
 """Seconds the end of the last answer's body may take before its connection is given up."""
 LAST_PIECES = 4
-HEAD_START = 0.001
-"""Seconds that a server has to answer, and then to say something, before the client is woken, only
-to hear that it was asked: one on this machine is sooner, and they would share the processor."""
 KEEP_SECONDS = 90.0
 """How long an unused connection is trusted: routers on the way forget older ones without a word."""
 USER_AGENT = f"zot/{__version__}"
@@ -56,7 +53,7 @@ class Line:
             if not self.parser.is_complete:
                 self._read_end()
             # A readable idle connection was closed by the server, or holds what nobody asked for.
-            return self.parser.keeps_alive and not self.connection.is_readable(0)
+            return self.parser.keeps_alive and not self.connection.is_readable()
         except OSError:
             return False
 
@@ -84,7 +81,7 @@ class HttpAnswer:
         self._total = len(body)
         self.status = line.parser.status
         self.headers: Mapping[str, str] = line.parser.headers
-        self._calling = cancel.calling(line.connection.abort, waits=False)
+        self._calling = cancel.calling(line.connection.abort)
 
     def __enter__(self) -> HttpAnswer:
         self._calling.__enter__()
@@ -118,8 +115,6 @@ class HttpAnswer:
         while not parser.is_complete:
             if parser.error:
                 raise self._owner.not_http(parser.error)
-            if self._total or not self._begins_soon():
-                self._cancel.before_wait()
             data = self._receive()
             if not data:
                 if parser.end():
@@ -132,13 +127,6 @@ class HttpAnswer:
                     raise errors.BadResponse(f"{self._owner.name}: {text}")
                 return body
         return b""
-
-    def _begins_soon(self) -> bool:
-        self._cancel.before_wait(soon=True)
-        try:
-            return self._connection.is_readable(HEAD_START)
-        except OSError:
-            return True  # it is broken, as reading from it will tell
 
     def _receive(self) -> bytes:
         try:
@@ -304,10 +292,10 @@ class Http:
 
     def _ask(self, line: Line, head: bytes, body: bytes, cancel: Cancel) -> bytes:
         try:
-            with cancel.calling(line.connection.abort, waits=False):
+            with cancel.calling(line.connection.abort):
                 if not line.connection.is_open:
                     self._connect(line.connection, cancel)
-                start = self._read_head(line, head, body, cancel)
+                start = self._read_head(line, head, body)
                 if cancel.aborted:
                     raise errors.Cancelled
                 return start
@@ -333,22 +321,20 @@ class Http:
             failed.retryable = not hasattr(error, "verify_code")
             raise failed from error
 
-    def _read_head(self, line: Line, head: bytes, body: bytes, cancel: Cancel) -> bytes:
+    def _read_head(self, line: Line, head: bytes, body: bytes) -> bytes:
         """Send the request and read on to the end of the answer's head; what came of its body."""
         connection = line.connection
         line.has_received = False
         connection.limit_wait(self.idle_seconds)
         broken: OSError | None = None
         try:
-            connection.send(head, body, cancel.before_wait)
+            connection.send(head + body)
         except TimeoutError:
             raise
         except OSError as error:
             broken = error  # a server that refuses a large request answers and hangs up
         parser = line.parser
         parser.begin()
-        if not line.kept_at or not connection.is_readable(HEAD_START):
-            cancel.before_wait()  # the first time at once: it may have a lot to load
         end = time.monotonic() + self.idle_seconds
         while True:
             piece = connection.receive(min(PIECE, parser.wanted))
@@ -362,7 +348,6 @@ class Http:
             if parser.error:
                 raise self.not_http(parser.error)
             connection.limit_wait(end - time.monotonic())  # for the head as a whole
-            cancel.before_wait()
 
     def _closed(self, line: Line) -> errors.ProviderError:
         if line.has_received:

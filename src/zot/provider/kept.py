@@ -92,13 +92,6 @@ class Kept:
         pieces += [memoryview(data) for data in rest]
         return [[Raw(piece)] if piece else [] for piece in pieces]
 
-    def keep_last(self) -> None:
-        """Keep the last turn too, where all others are kept: in the next request more follow."""
-        if self._encode_turn is not None and len(self._turns) - self._same == 1:
-            assert self._quirks is not None
-            self._forget_from(self._same)  # of a conversation that went another way
-            self._keep(self._turns[-1:], self._quirks, self._encode_turn)
-
     def _encode(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[bytes]:
         """Keep the JSON of all turns but the last; of those that are too much, it is returned."""
         turns = self._turns

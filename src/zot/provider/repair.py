@@ -60,12 +60,6 @@ class Repair:
                 return Prefix(self._out)
             return self._whole()
 
-    def of_past(self, messages: Sequence[Message], images: bool) -> Sequence[Message] | None:
-        """The same before the user goes on: what is found with `of` then. None: nothing is sure."""
-        with self._lock:
-            self._take(messages, images)
-            return None if self._asked is not None else Prefix(self._out)
-
     def _take(self, messages: Sequence[Message], images: bool) -> None:
         start = same_at_start(self._seen, messages)
         if images != self._images or start < self._count:

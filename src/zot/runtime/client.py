@@ -24,10 +24,6 @@ class RuntimeClient:
     def wait(self, cancel: Cancel) -> None:
         """Called before each event of a run: where a slow client slows the turn down."""
 
-    def flush(self, *, soon: bool = False) -> None:
-        """Called before a run waits: show what was held back to be shown together. `soon`: there
-        may be nothing to wait for, and more to show in a moment."""
-
     def overfull(self) -> bool:
         """Whether it reads so little that what nobody asked for should be left out."""
         return False

@@ -138,10 +138,6 @@ class RedactingProvider:
         self._redactor = redactor
         self.name, self.close = provider.name, provider.close
 
-    def look_ahead(self, request: types.Request) -> None:
-        if (ahead := getattr(self._provider, "look_ahead", None)) is not None:
-            ahead(request)
-
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         pieces, look = SecretFilter(), self._redactor.secrets
         kind: type[types.StreamEvent] | None = None

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from _thread import get_ident
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error
-from zot.cancel import Cancel, Gate
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
@@ -60,10 +59,6 @@ class Run:
         self.tag = tag
         """What the client calls this run; handed back with its events."""
         self.cancel = Cancel()
-        self.cancel.before_wait = runtime.flush
-        self.worker = 0
-        """The thread that works on it, but not while its tools do: what it tells is followed by
-        more, or by a wait."""
         self.error: ZotError | None = None
         self.stop: Stop = "end"
         self._work = work
@@ -76,7 +71,7 @@ class Run:
         self._began = time.monotonic()
         self._working = threading.Lock()
         """Held for as long as the work goes on."""
-        self.ended = Gate()
+        self.ended = threading.Event()
         self.size = 0
         """Bytes it holds while it waits, about."""
         self.listening = kind == "prompt"
@@ -94,7 +89,6 @@ class Run:
             kind = type(event)  # quicker than isinstance, and this is done for every delta
             if kind is events.TurnStart:
                 self.turn_open = True
-                self.worker = get_ident()
             elif kind is events.TurnEnd:
                 self.turn_open = False
             self._runtime.tell(event, self)
@@ -106,14 +100,11 @@ class Run:
             entry = self._runtime.agent.session.append(body)
             if isinstance(body, Message):
                 durable = self._runtime.durable
-                if body.role == "tool":  # the last tool is done
-                    self.worker = get_ident()
-                elif body.role == "assistant" and durable is not None:
+                if body.role == "assistant" and durable is not None:
                     durable.answered_by_model(self, entry)
             return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> Begun:
-        self.worker = 0
         begun = Begun()
         durable = self._runtime.durable
         if durable is not None:
@@ -179,9 +170,7 @@ class Run:
         """Do the work in this thread; False if the run was given up meanwhile: others go on."""
         with self._working:
             self.cancel.watch_with(partial(self._runtime.watch, self))
-            self.worker = get_ident()
             self._run()
-            self.worker = 0
             self.cancel.watch_with(None)
         return not self._given_up
 

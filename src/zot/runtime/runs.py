@@ -50,7 +50,7 @@ class Runs:
     ) -> None:
         self.agent = agent
         self.client = client
-        self.wait, self.flush = client.wait, client.flush  # looked up once: for each event
+        self.wait = client.wait
         self.durable = durable
         """What makes the runs survive the process; None: they do not."""
         self._tag_of: Callable[[str], object] = lambda text: None
@@ -518,16 +518,7 @@ class Runs:
             if not run.work():
                 return  # it was given up, and another thread has gone on
             self._end(run)
-            self._look_ahead()
         self._over.set()
-
-    def _look_ahead(self) -> None:
-        """When the client has what it wants, and before it wants more."""
-        try:
-            if not self._runs:
-                self.agent.look_ahead()
-        except Exception as error:  # a bug of ours: what it was to do is done with the request
-            report_bug(error)
 
     def watch(self, run: Run) -> None:
         """See to it that an aborted run ends, whatever its work does. Called by who aborts."""
@@ -567,7 +558,7 @@ class Runs:
             if self._later and run.kind == "prompt":
                 self._do_later()
             run.announce_end()
-        run.ended.open()
+        run.ended.set()
 
     def _sync(self, run: Run) -> None:
         try:

@@ -13,7 +13,7 @@ from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
 from zot.errors import UsageError, ZotError
-from zot.lines import LineWriter, encode_line, write_all
+from zot.lines import encode_line, write_all
 from zot.provider.types import Message, Text
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
@@ -24,6 +24,7 @@ from zot.wire import frames
 from zot.wire.once import EXIT_FAILED, EXIT_OK, answer_once
 from zot.wire.standard import claim_stdout, ignore_signals
 from zot.wire.zot_events import frame
+from zot.writer import LineWriter
 
 STOP_SECONDS = 3.0
 MAX_INPUT = 16 * 1024 * 1024

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _thread import allocate_lock, get_ident
+from _thread import allocate_lock
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, cast
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from zot.bugs import report_bug
 from zot.errors import NotFoundError, ZotError
 from zot.later import Later, later
-from zot.lines import Lane, encode_line
+from zot.lines import encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
 from zot.wire import zot
 from zot.wire.first import Hello, Ping
 from zot.wire.zot import Incoming
+from zot.writer import Lane
 
 if TYPE_CHECKING:
     from zot.cancel import Cancel
@@ -66,8 +66,6 @@ class ServedAgent(RuntimeClient):
         self._recover_lock = allocate_lock()
         self._recovered = False
         self._frame: Callable[..., EventFrame | None] = self._first_frame
-        self._less_urgent: Collection[type[Event]] = ()
-        """Events that can be told after what follows them was begun."""
         self._others: OtherCommands | None = None
         self._slow: SlowCommands | None = None
 
@@ -82,12 +80,9 @@ class ServedAgent(RuntimeClient):
         return self._seq if self._kept is None else self._kept.seq
 
     def use(self, runtime: Runtime) -> None:
-        """What it shows, from the moment before anything of it can be told."""
+        """Attach the runtime before its first event."""
         if runtime.durable is not None:
             self.durable, self._kept = True, kept.KeptFrames(runtime)
-        else:
-            # Less than the request to the model that follows them.
-            self._less_urgent = (events.UserMessage, events.TurnStart)
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -181,7 +176,7 @@ class ServedAgent(RuntimeClient):
     def _accept(self, incoming: Incoming, run: str, ahead: int) -> None:
         """Answers before the first event of the run can be written."""
         started = zot.Started(True, ahead, run=run)
-        self.answer(incoming, started, tag=incoming.id, held=not ahead)
+        self.answer(incoming, started, tag=incoming.id)
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -196,30 +191,19 @@ class ServedAgent(RuntimeClient):
     def can_answer(self, what: Question) -> bool:
         return ("approvals" if what == "approval" else "dialogs") in self.server.features
 
-    @property
-    def wait(self) -> Callable[[Cancel], None]:  # one step less for each event
-        return self._writer.wait
-
-    @property
-    def flush(self) -> Callable[..., None]:  # likewise
-        return self.server.writer.flush
+    def wait(self, cancel: Cancel) -> None:
+        self._writer.wait(cancel)
 
     def overfull(self) -> bool:
         return self.server.writer.overfull
 
     def listen(self, event: Event, run: Run | None) -> None:
-        features = self.server.features
-        held = run is not None and run.worker == get_ident()
-        if held and type(event) in self._less_urgent and "seq" not in features:
-            self._put_later(partial(self._frame, event))
-            return
-        frame = self._frame(event, features)
+        frame = self._frame(event, self.server.features)
+        tag = UNSET if run is None else run.tag
         if self._kept is not None:
-            self._put_kept(event, frame, UNSET if run is None else run.tag)
-        elif frame is not None and "seq" not in features and not self._signature:
-            self._writer.put(encode_line(frame), held=held)  # as `put`, in a step less
+            self._put_kept(event, frame, tag)
         elif frame is not None:
-            self.put(encode_line(frame), UNSET if run is None else run.tag, held=held)
+            self.put(encode_line(frame), tag)
 
     def _first_frame(self, event: Event, features: Collection[str] = ()) -> EventFrame | None:
         """Loads what frames are with the first one: the model was asked by then."""
@@ -242,46 +226,26 @@ class ServedAgent(RuntimeClient):
         *,
         tag: Any = UNSET,
         limit: int | None = None,
-        held: bool = False,
     ) -> None:
-        if held and self._kept is None and "seq" not in self.server.features:
-            self._put_later(partial(zot.success, incoming, data))
-            return
         line = zot.encode(zot.success(incoming, data))
         if limit is not None and len(line) > limit:
             raise rpc_others.too_large(len(line))
-        self.put(line, tag, held=held)
+        self.put(line, tag)
 
     def fail(self, incoming: Incoming, error: ZotError) -> None:
         codes = "codes" in self.server.features
         self.put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
 
-    def _put_later(self, make: Callable[[], Any]) -> None:
-        """Write the frame that `make` gives with what is told next, or when there is time. Not of
-        frames with a number: those are made in their order."""
-
-        def line() -> bytes:
-            try:
-                return zot.signed(encode_line(make()), self._signature)
-            except Exception as error:  # a bug of ours: this line is lost, the others are not
-                report_bug(error)
-                return b""
-
-        self._writer.put_later(line)
-
-    def put(self, line: bytes, tag: Any, *, held: bool = False) -> None:
-        """`held`: more is told at once, or `flush` is called."""
+    def put(self, line: bytes, tag: Any) -> None:
         if "seq" not in self.server.features:
-            line = zot.signed(line, self._signature) if self._signature else line
-            self._writer.put(line, held=held)
+            self._write(line)
             return
         with self._wire_lock:  # numbered in the order in which they are written
             self._seq = self._seq + 1 if self._kept is None else self._kept.number()
-            self._write(zot.stamped(line, self._seq, tag), held=held)
+            self._write(zot.stamped(line, self._seq, tag))
 
-    def _write(self, line: bytes, *, held: bool = False) -> None:
-        line = zot.signed(line, self._signature) if self._signature else line
-        self._writer.put(line, held=held)
+    def _write(self, line: bytes) -> None:
+        self._writer.put(zot.signed(line, self._signature) if self._signature else line)
 
     def agent_closed(self) -> None:
         """Its share of the output is for the others."""

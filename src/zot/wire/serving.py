@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
 from zot.later import Later
-from zot.lines import LineSplitter, LineTooLong, LineWriter, poke, ready
+from zot.lines import LineSplitter, LineTooLong, poke, ready
 from zot.runtime.client import RuntimeClient
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
+from zot.writer import LineWriter
 
 if TYPE_CHECKING:
     import threading

@@ -1,0 +1,240 @@
+"""Writes lines to a client in order, without making the caller wait. It knows nothing of what a
+line means.
+
+The caller writes a line itself while the client keeps up: nothing waits, the line fits into the
+pipe, and the last write was over a millisecond ago. Everything else goes to a thread, which
+writes all that waits in one go.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from zot.cancel import Cancel
+from zot.lines import write_all
+
+BUFFER_LIMIT = 8 * 1024 * 1024
+"""Bytes that may wait for a slow client before the turn is slowed down."""
+MIN_SHARE = 16 * 1024
+"""Minimum buffer per lane, in bytes."""
+OVERFULL = 4 * BUFFER_LIMIT
+"""Bytes that wait at which no more commands are answered."""
+TURN = 64 * 1024
+"""Bytes that a lane writes before the next lane's turn."""
+QUIET = 0.001
+"""Seconds since the last write after which a line is written directly."""
+
+Batch = list[tuple["Lane", list[bytes]]]
+
+
+class Lane:
+    """The lines of one agent. Lanes are written in turn, so one that floods delays no other."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._writer = writer
+        self.waiting: deque[bytes] = deque()
+        self.size = 0
+        """Bytes that wait or are being written."""
+
+    def put(self, line: bytes) -> None:
+        self._writer.put(line, self)
+
+    def wait(self, cancel: Cancel) -> None:
+        """Return when this lane has room, or at once when the turn is aborted."""
+        self._writer.wait(cancel, self)
+
+    def take(self, limit: float) -> list[bytes]:
+        """Remove and return the lines of one turn: `limit` bytes, or one line that is longer."""
+        lines: list[bytes] = []
+        while self.waiting and limit > 0:
+            lines.append(self.waiting.popleft())
+            limit -= len(lines[-1])
+        return lines
+
+
+class LineWriter:
+    """A bounded queue of lines and the thread that writes them.
+
+    `put` never blocks; a turn calls `wait`, which pauses it while the client does not read. A
+    client that is gone calls `gone`, once. A client that only asks and never reads makes the
+    writer `overfull`; `drained` is called when that is over.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        gone: Callable[[], None] = lambda: None,
+        drained: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._fd = fd
+        self._gone = gone
+        self._drained = drained
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._main = Lane(self)
+        self._lanes = [self._main]
+        self._ready: list[Lane] = []
+        """Lanes with waiting lines, in the order of their turns."""
+        self._writing = False
+        """A batch is being written; whoever writes it looks for more afterwards."""
+        self._size = 0
+        self.overfull = False
+        """So much waits that no more commands should be answered."""
+        self._closed = False
+        self.failure: OSError | None = None
+        """Why nothing can be written any more."""
+        self._thread: threading.Thread | None = None
+        self._last_write = 0.0
+        self._space: select.poll | None = None
+        """Tells whether the pipe has room; None: not a pipe, so only the thread writes."""
+        if is_pipe(fd):
+            self._space = select.poll()
+            self._space.register(fd, select.POLLOUT)
+
+    def put(self, line: bytes, lane: Lane | None = None) -> None:
+        with self._lock:
+            if self._closed or self._write_directly(line):
+                return
+            self._queue(line, lane or self._main)
+            if self._writing:
+                return
+            if self._start_thread():
+                self._work.notify()
+                return
+            self._writing = True
+        self._drain()
+
+    def wait(self, cancel: Cancel, lane: Lane | None = None) -> None:
+        """Return when there is room, or at once when the turn is aborted."""
+        lane = lane or self._main
+        if lane.size < MIN_SHARE:
+            return
+        with cancel.waking(self._room), self._room:
+            while lane.size >= self._share() and not self._closed and not cancel.is_set():
+                self._room.wait()
+
+    def open_lane(self) -> Lane:
+        """Add a lane for one more agent, until `close_lane`; its last lines are still written."""
+        lane = Lane(self)
+        with self._lock:
+            self._lanes.append(lane)
+        return lane
+
+    def close_lane(self, lane: Lane) -> None:
+        with self._lock:
+            self._lanes.remove(lane)
+            self._room.notify_all()
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, for at most `timeout` seconds, and stop."""
+        with self._lock:
+            self._closed = True
+            self._work.notify()
+            self._room.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _share(self) -> int:
+        return max(MIN_SHARE, BUFFER_LIMIT // len(self._lanes))
+
+    def _write_directly(self, line: bytes) -> bool:
+        """Write the line if the client keeps up; False: it has to be queued. The lock is held."""
+        if self._space is None or self._writing or self._ready or len(line) > select.PIPE_BUF:
+            return False
+        now = time.monotonic()
+        if now - self._last_write < QUIET or not self._space.poll(0):
+            return False
+        self._last_write = now
+        try:
+            os.write(self._fd, line)  # whole: a pipe with room takes PIPE_BUF bytes at once
+        except OSError:
+            return False  # the thread meets the same error, and reports it
+        return True
+
+    def _queue(self, line: bytes, lane: Lane) -> None:
+        if not lane.waiting:
+            self._ready.append(lane)
+        lane.waiting.append(line)
+        lane.size += len(line)
+        self._size += len(line)
+        self.overfull = self._size >= OVERFULL
+
+    def _start_thread(self) -> bool:
+        """Start the thread with the first line it has to write; False: the system has none left."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="zot-stdout", daemon=True)
+            try:
+                thread.start()
+            except (RuntimeError, MemoryError):
+                return False
+            self._thread = thread
+        return True
+
+    def _run(self) -> None:
+        while True:
+            with self._work:
+                while not self._ready and not self._closed:
+                    self._work.wait()
+                if not self._ready:
+                    return
+            self._drain()
+
+    def _drain(self) -> None:
+        """Write batch after batch until nothing waits."""
+        while batch := self._take():
+            try:
+                write_all(self._fd, b"".join([line for _, lines in batch for line in lines]))
+            except OSError as error:
+                self._fail(error)
+                return
+            if self._forget(batch):
+                self._drained()
+
+    def _take(self) -> Batch:
+        """Remove the next batch: all lines of a lone lane, or one turn of each of several."""
+        with self._lock:
+            limit = TURN if len(self._lanes) > 1 else float("inf")
+            batch = [(lane, lane.take(limit)) for lane in self._ready]
+            self._ready = [lane for lane in self._ready if lane.waiting]
+            self._writing = bool(batch)
+            return batch
+
+    def _forget(self, batch: Batch) -> bool:
+        """Count the batch as written; True: the writer is no longer overfull."""
+        with self._lock:
+            for lane, lines in batch:
+                size = sum(map(len, lines))
+                lane.size -= size
+                self._size -= size
+            was_overfull, self.overfull = self.overfull, self._size >= OVERFULL
+            self._last_write = time.monotonic()
+            self._room.notify_all()
+            return was_overfull and not self.overfull
+
+    def _fail(self, error: OSError) -> None:
+        """Drop everything: the client is gone, or the file is full."""
+        with self._lock:
+            self.failure = error
+            self._closed = True
+            self._writing = False
+            self._ready.clear()
+            for lane in self._lanes:
+                lane.waiting.clear()
+                lane.size = 0
+            self._size, self.overfull = 0, False
+            self._room.notify_all()
+        self._gone()
+
+
+def is_pipe(fd: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(fd).st_mode)
+    except OSError:
+        return False

@@ -33,6 +33,7 @@ class DrivenServer:
         self.frames: list[Frame] = []
         """The lines that are JSON objects."""
         self._ended = False
+        self._reading = threading.Lock()
         self._stderr = bytearray()
         try:
             self._process = subprocess.Popen(
@@ -80,6 +81,10 @@ class DrivenServer:
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
+
+    def not_reading(self) -> threading.Lock:
+        """Leave its output unread inside a `with`."""
+        return self._reading
 
     # --- listening ---------------------------------------------------------------------------
 
@@ -163,6 +168,8 @@ class DrivenServer:
         assert self._process.stdout is not None
         with self._process.stdout as stdout:
             for line in stdout:
+                with self._reading:
+                    pass
                 try:
                     frame = msgspec.json.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -121,6 +121,19 @@ def test_a_prompt_with_thoughts_tools_and_diffs(acp: Start) -> None:
     assert calls[1]["content"][0]["newText"] == "one\n2\n"
     kinds = [option["kind"] for option in asked[0]["params"]["options"]]
     assert kinds == ["allow_once", "allow_always", "allow_always", "reject_once"]
+    # A client that keeps one option a kind keeps the last one: it must not be the lasting one.
+    chosen = {option["kind"]: option["optionId"] for option in asked[0]["params"]["options"]}
+    assert chosen["allow_always"] == "allow_always"
+
+
+def test_no_lasting_rule_for_what_reads_like_a_pattern(acp: Start) -> None:
+    calls = [("bash", {"command": "rm *"}), ("bash", {"command": "rm -r build"})]
+    with acp(tools("go", *calls), HELLO, decide="reject_once") as client:
+        client.prompt(client.new(), "go")
+        first, second = client.requests("session/request_permission")
+    names = [option["name"] for option in first["params"]["options"]]
+    assert names == ["Allow", "Allow bash in this session", "Deny"]
+    assert "Always allow 'rm -r build' in this project" in str(second["params"]["options"])
 
 
 def test_messages_have_ids_of_their_own(acp: Start) -> None:

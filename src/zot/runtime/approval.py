@@ -261,10 +261,11 @@ class Approval(Hook):
             raise NotFoundError("this runtime keeps no approvals for a project")
         call = self._counted(call)
         offer = patterns.offered(call, self._cwd)
-        rule = Rule(offer.tool, pattern) if pattern else offer
-        if not patterns.covers(rule, call, self._cwd):
+        rule = Rule("write" if call.name == "edit" else call.name, pattern) if pattern else offer
+        if rule is None or not patterns.covers(rule, call, self._cwd):
+            better = "say which" if offer is None else f"{offer.pattern!r} would"
             raise CommandError(
-                f"the pattern {pattern!r} does not cover this call; {offer.pattern!r} would",
+                f"the pattern {pattern!r} does not cover this call; {better}",
                 code="invalid_params",
             )
         self._rules.add(rule)
@@ -276,10 +277,16 @@ class Approval(Hook):
             call,
             preview(call),
             self._seconds,
-            "" if self._rules is None else patterns.offered(self._counted(call), self._cwd).pattern,
+            self._offered_pattern(call),
             "" if planned is None else planned.diff,
             0 if planned is None else planned.line,
         )
+
+    def _offered_pattern(self, call: ToolCall) -> str:
+        if self._rules is None:
+            return ""
+        offer = patterns.offered(self._counted(call), self._cwd)
+        return "" if offer is None else offer.pattern
 
     def _must_ask(self, call: ToolCall) -> bool:
         if self.mode != "ask":

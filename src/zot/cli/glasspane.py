@@ -11,8 +11,8 @@ from pathlib import Path
 
 from zot.errors import ConfigError, UsageError
 from zot.glasspane.board import Board
-from zot.glasspane.guard import ORDER, Guard, names_of, new_token
-from zot.home import home_dir
+from zot.glasspane.guard import ORDER, Guard, keep_tokens, names_of, new_token
+from zot.home import PAGE_TOKENS, home_dir
 from zot.settings.known import hide_keys
 from zot.swarm.local import LocalSwarm
 from zot.swarm.web import LOOPBACK, check_reach, listen, server
@@ -41,6 +41,10 @@ def main(argv: Sequence[str]) -> int:
     port = listening.getsockname()[1]
     tokens = {role: new_token() for role in (ORDER if cert else ORDER[-1:])}
     home = Path(home_dir(os.environ))
+    try:
+        keep_tokens(home, tokens.values())
+    except OSError as error:
+        raise ConfigError(f"cannot write {home / PAGE_TOKENS}: {error.strerror}") from error
     names = names_of(arguments.host, port, tuple(arguments.name))
     guard = Guard(tokens, names, port, secure=bool(cert))
     board = Board(home, os.environ, [Path(path) for path in arguments.files])

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from zot.files import locked, read_bytes, write_atomic
+from zot.home import PAGE_TOKENS
 from zot.swarm.web import LOOPBACK, Refusal
 from zot.text import cookie_of
 
@@ -22,6 +25,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+MAX_TOKENS = 60
+"""Kept for agents; those of pages that are closed do no harm."""
 SAFE_HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -87,6 +92,16 @@ class Guard(Struct, frozen=True):
 
 def new_token() -> str:
     return secrets.token_urlsafe(32)
+
+
+def keep_tokens(home: Path, tokens: Iterable[str]) -> None:
+    """Write tokens down where agents learn what they must not show: a browser has its address, with
+    the token, among its arguments, which any command can list. Raises OSError."""
+    path = home / PAGE_TOKENS
+    with locked(path):
+        before = (read_bytes(path) or b"").decode(errors="replace").split()
+        lines = [*before, *tokens][-MAX_TOKENS:]
+        write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def names_of(host: str, port: int, further: tuple[str, ...] = ()) -> frozenset[str]:

@@ -120,7 +120,7 @@ class Runtime(CommandedRuns):
         self._owns_agents = parts.owns_agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
-        self._sources = Sources(parts.sources, agent, self)
+        self._sources = Sources(parts.sources, agent, self, parts.redactor)
         self._noted: tuple[Session, Model, Level] | None = None
         """What the session is known to say about how it is used."""
         self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
@@ -165,6 +165,7 @@ class Runtime(CommandedRuns):
     def show(self, event: Event) -> None:
         """Tell what nobody asked for. Not at any price: it must not fill the memory while a
         client does not read, nor wait for it, because guards answer over the same channel."""
+        event = event if self._redactor is None else self._redactor.struct(event)
         if isinstance(event, ExtensionAsk):
             self._dialogs.ask(event)
         elif not self.client.overfull():

@@ -49,7 +49,7 @@ def _check(text: str) -> None:
         named = getattr(event, "anchor", None) or getattr(event, "tag", None)
         if named or isinstance(event, yaml.AliasEvent):
             raise ConfigError(
-                "has front matter with an alias, an anchor or a tag, which is not read; write it out"
+                "has front matter with an alias, an anchor or a tag, which is not read"
             )
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)

@@ -215,6 +215,8 @@ class Session:
     ) -> None:
         """`model`: the provider and the id of the model it began with, if that is known."""
         self.id = id or new_session_id()
+        self.damaged: frozenset[str] = frozenset()
+        """The entries behind which something was written that cannot be read any more."""
         self._first_model = model
         self._lock = threading.Lock()
         self._store = store

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec import UNSET
 
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.compact import Keep
 from zot.core.session import Body, Custom, Entry
@@ -192,7 +193,9 @@ class Actions:
 
     # --- the shell, exports, commands --------------------------------------------------------
 
-    def bash(self, incoming: PiIncoming, command: str, hidden: bool) -> dict[str, Json]:
+    def bash(
+        self, incoming: PiIncoming, command: str, hidden: bool, cancel: Cancel | None = None
+    ) -> dict[str, Json]:
         server = self._server
 
         def show(text: str) -> None:
@@ -203,7 +206,7 @@ class Actions:
             shown = shell_message(ran, hidden=hidden)
             return from_pi(shown) or Custom("message", {"message": shown})
 
-        return shell_answer(self._runtime.run_shell(command, show=show, entry=entry))
+        return shell_answer(self._runtime.run_shell(command, show=show, entry=entry, cancel=cancel))
 
     def export_html(self, target: str | None) -> dict[str, Json]:
         # Deferred: the page is rarely asked for.

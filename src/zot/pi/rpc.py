@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from zot import __version__
 from zot.bugs import internal_error
 from zot.build import Additions, approval_for, build_runtime, find_skills, prompt_for
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
 from zot.core.source import Question
@@ -160,7 +161,9 @@ class PiServer(LineServer):
         elif isinstance(command, Look):
             self.answer(incoming, actions.look(command))
         elif isinstance(command, Slow):
-            self.in_thread(incoming, lambda: self._slow(incoming, command))
+            # Here, not in the thread: an abort right behind it must find it.
+            shell = self.runtime.new_shell() if isinstance(command, commands.Bash) else None
+            self.in_thread(incoming, lambda: self._slow(incoming, command, shell))
         else:
             self._aside(incoming, command)
 
@@ -190,11 +193,11 @@ class PiServer(LineServer):
             case _:
                 assert_never(command)
 
-    def _slow(self, incoming: PiIncoming, command: Slow) -> dict[str, Json]:
+    def _slow(self, incoming: PiIncoming, command: Slow, shell: Cancel | None) -> dict[str, Json]:
         """What has a thread of its own; the answer."""
         match command:
             case commands.Bash(text, hidden):
-                return self.actions.bash(incoming, text, hidden)
+                return self.actions.bash(incoming, text, hidden, shell)
             case commands.ExportHtml(path):
                 return self.actions.export_html(path)
             case commands.GetCommands():

@@ -209,8 +209,10 @@ class AsyncRuntime:
 
     async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """As `Runtime.run_shell`; cancelling the task ends the command."""
-        work = partial(self._runtime.run_shell, command, hidden=hidden)
-        return await _ended_with(self.abort_shell, work)
+        inner = self._runtime._open()
+        cancel = inner.new_shell()  # its own: the others go on
+        work = partial(inner.run_shell, command, hidden=hidden, cancel=cancel)
+        return await _ended_with(cancel.set, work)
 
     abort_shell = at_once(Runtime.abort_shell)
     answer = at_once(Runtime.answer)

@@ -82,6 +82,15 @@ def own_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-m", "zot", *words]
 
 
+def own_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables for another zot, which may work in a stranger's directory: a part of PYTHONPATH
+    that is empty or relative would make Python run files of that directory."""
+    parts = environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join(part for part in parts if os.path.isabs(part))
+    others = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+    return {**others, "PYTHONPATH": path} if path else others
+
+
 def may_have_extensions(named: Sequence[str], cwd: str, home: str, *, search: bool) -> bool:
     """Whether there can be an extension to start: one was named, or the project or the user has
     a folder for them."""

@@ -459,3 +459,13 @@ def test_doctor_says_how_a_program_is_made_executable(home, zot_ext):
     code, out, _ = zot_ext("doctor", "./mine")
     assert code == 1
     assert "make it executable: chmod +x ./main.py" in out
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x.git", "git://127.0.0.1:9/x"])
+def test_an_extension_does_not_come_over_an_open_line(tmp_path: Path, url: str) -> None:
+    environ = {"PATH": os.environ["PATH"]}
+    for written in (url, url.replace("http", "HTTP")):
+        with pytest.raises(ExtensionError, match="--insecure"):
+            install.install(written, tmp_path, environ)
+    with pytest.raises(ExtensionError, match="git clone"):  # it was tried
+        install.install(url, tmp_path, environ, insecure=True)

@@ -21,6 +21,7 @@ from zot.files import ensure_dir, write_atomic
 from zot.provider.providers import without_keys
 
 _URL = re.compile(r"(https?|git|ssh|file)://|git@|.*\.git/?$")
+_INSECURE = re.compile(r"(http|git|ftp)://", re.IGNORECASE)
 CLONE_SECONDS = 300
 _SKIPPED = shutil.ignore_patterns(".git", "__pycache__", "*.pyc", ".DS_Store")
 
@@ -30,22 +31,40 @@ _GIT = (
     *("-c", "core.fsmonitor=false"),
     *("-c", "init.templateDir="),
     *("-c", "protocol.ext.allow=never"),
+)
+# Nobody vouches for what comes this way, also after a redirection.
+_ONLY_SAFE = (
+    *("-c", "protocol.http.allow=never"),
+    *("-c", "protocol.git.allow=never"),
+    *("-c", "protocol.ftp.allow=never"),
+)
+_CLONE = (
     *("clone", "--depth", "1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--"),
 )
 
 
 def install(
-    source: str, home: Path, environ: Mapping[str, str], *, force: bool = False
+    source: str,
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    force: bool = False,
+    insecure: bool = False,
 ) -> Installed:
     """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force` what the
-    installed one has besides, its state, stays.
+    installed one has besides, its state, stays. `insecure`: also over http:// and git://.
 
     Raises:
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
             changed.
     """
     if _URL.match(source) and not Path(source).is_dir():
-        with _cloned(source, environ) as folder:
+        if _INSECURE.match(source) and not insecure:
+            raise ExtensionError(
+                f"{source!r} is not encrypted: anybody on the way could put a program of theirs in "
+                "its place; use https:// or ssh://, or add --insecure"
+            )
+        with _cloned(source, environ, insecure=insecure) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -116,16 +135,17 @@ def _name_of(folder: Path) -> str | None:
 
 
 @contextmanager
-def _cloned(url: str, environ: Mapping[str, str]) -> Iterator[Path]:
+def _cloned(url: str, environ: Mapping[str, str], *, insecure: bool) -> Iterator[Path]:
     git = shutil.which("git")
     if git is None:
         raise ExtensionError("git is not installed; clone the repository and install its folder")
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
+        only = () if insecure else _ONLY_SAFE
         env = {**without_keys(environ), "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
         try:
             done = subprocess.run(
-                [str(Path(git).absolute()), *_GIT, url, str(folder)],
+                [str(Path(git).absolute()), *_GIT, *only, *_CLONE, url, str(folder)],
                 env=env,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

@@ -224,6 +224,7 @@ class Approval(Hook):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
             question = self._question(id, call)
+            context.cancel.check()
             context.emit(question)
             verdict = self._terminal(question, context.cancel)
             context.cancel.check()
@@ -315,6 +316,7 @@ class Approval(Hook):
         self, question: ApprovalRequest, context: HookContext
     ) -> Allow | Block | ReplaceArgs:
         waiting = OpenApproval(question, threading.Event())
+        context.cancel.check()
         if self._durable is not None:
             self._durable.asked(question)
         with self._lock:
@@ -324,6 +326,7 @@ class Approval(Hook):
         if suspend is not None:
             suspend()
         try:
+            context.cancel.check()  # who has aborted is not asked any more
             context.emit(question)
             with context.cancel.calling(waiting.answered.set):
                 waiting.answered.wait(self._seconds or None)

@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zot.files import ensure_dir
-from zot.home import own_command
+from zot.home import own_command, own_environ
 from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm import commands
@@ -66,7 +66,7 @@ class LocalSwarm:
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._swarm = home / "swarm"
-        self._environment = dict(environment)
+        self._environment = own_environ(environment)
         self._ledger = Ledger(str(self._swarm / LEDGER))
         self._roster = Roster(self._swarm)
         self._reading = threading.Lock()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zot.errors import ConfigError, ZotError
-from zot.home import own_command
+from zot.home import own_command, own_environ
 from zot.ledger import Ledger
 from zot.provider import catalog
 from zot.swarm.agent import SwarmAgent
@@ -208,7 +208,7 @@ class AgentRunner:
     async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
         agent = supervised.agent
         child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
-        environment = {**self.environment, **supervised.environment}
+        environment = own_environ({**self.environment, **supervised.environment})
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []

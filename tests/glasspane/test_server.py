@@ -11,6 +11,8 @@ from swarm.support import bash, says
 from swarm.support import place as place
 
 from glasspane.support import Pane
+from zot.glasspane.guard import keep_tokens
+from zot.home import PAGE_TOKENS
 
 DATA = Path(__file__).parents[1] / "observe" / "data"
 
@@ -233,3 +235,13 @@ def test_from_another_address_there_is_tls_and_each_token_has_its_role(place):
         assert "Secure" in headers["set-cookie"]
         assert pane.ask("/", headers={"host": "other.test"})[0] == 421
     place.swarm.cancel(id)
+
+
+def test_tokens_are_written_down_for_agents_to_hide(tmp_path: Path) -> None:
+    for number in range(40):
+        keep_tokens(tmp_path, [f"token-{number}-a", f"token-{number}-b"])
+    path = tmp_path / PAGE_TOKENS
+    lines = path.read_text().split()
+    assert lines[-2:] == ["token-39-a", "token-39-b"]
+    assert len(lines) == 60
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -2,10 +2,13 @@
 
 import http.client
 import json
+import os
 import signal
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 
 class Pane:
@@ -104,3 +107,32 @@ class Pane:
         self._process.stderr.close()
         assert "Traceback" not in said, said
         return said
+
+
+class Terminal:
+    """What a program wrote to it, a line after the other."""
+
+    def __init__(self, fd):
+        self._fd = fd
+        self._rest = b""
+
+    def until(self, mark):
+        """The end of the next line with this mark, behind the mark."""
+        while True:
+            line, found, rest = self._rest.partition(b"\n")
+            if not found:
+                self._rest += os.read(self._fd, 4096)
+                continue
+            self._rest = rest
+            if mark.encode() in line:
+                return line.decode().strip().partition(mark)[2]
+
+
+def command_lines():
+    """Of every process, with its environment where we may look."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with suppress(OSError):
+                lines.append((path / name).read_text(errors="replace"))
+    return lines

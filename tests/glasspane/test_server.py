@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -14,7 +14,7 @@ from support.extension import wait_for
 from swarm.support import bash, says
 from swarm.support import place as place
 
-from glasspane.support import Pane
+from glasspane.support import Pane, Terminal, command_lines
 from zot.glasspane.guard import LINK_SECONDS, MAX_SESSIONS, SESSION, Guard
 from zot.swarm.web import Refusal
 
@@ -124,35 +124,6 @@ def test_the_browser_gets_a_file_of_the_users_own_and_no_link_on_its_command_lin
         process.wait(20)
         os.close(master)
     assert not path.exists()
-
-
-class Terminal:
-    """What a program wrote to it, a line after the other."""
-
-    def __init__(self, fd):
-        self._fd = fd
-        self._rest = b""
-
-    def until(self, mark):
-        """The end of the next line with this mark, behind the mark."""
-        while True:
-            line, found, rest = self._rest.partition(b"\n")
-            if not found:
-                self._rest += os.read(self._fd, 4096)
-                continue
-            self._rest = rest
-            if mark.encode() in line:
-                return line.decode().strip().partition(mark)[2]
-
-
-def command_lines():
-    """Of every process, with its environment where we may look."""
-    lines = []
-    for path in Path("/proc").glob("[0-9]*"):
-        for name in ("cmdline", "environ"):
-            with suppress(OSError):
-                lines.append((path / name).read_text(errors="replace"))
-    return lines
 
 
 def test_a_wrong_token_a_strangers_host_and_a_forms_post_are_refused(pane):

@@ -41,7 +41,9 @@ from zot.swarm.temporal.door import server_command  # noqa: E402
 MACHINES = 3
 SLOTS = 5
 STEPS = 3
-LEASE = 6.0
+LEASE = 12.0
+LOOK_SECONDS = 5.0
+"""Between two lists of all agents: they cost more than the faults otherwise."""
 ENDED = ("done", "failed", "cancelled", "lost")
 MERGES = 20
 """Tasks whose work is merged and that are removed, at the end."""
@@ -239,16 +241,18 @@ class Storm:
         began = time.monotonic()
         calm_after = began + seconds * 0.75
         next_fault = began + 5.0
-        said = began
+        said = looked = began
+        ended = 0
         while time.monotonic() - began < seconds:
-            ended = self.ended()
+            now = time.monotonic()
+            if now - looked > LOOK_SECONDS or not self.place.swarm.is_supervised():
+                ended, looked = self.ended(), now
             if ended == self.tasks:
                 break
             if ended > 0.95 * self.tasks:
                 calm_after = 0.0
-            now = time.monotonic()
             if now >= next_fault and now < calm_after:
-                next_fault = now + self.dice.uniform(2.0, 8.0)
+                next_fault = now + self.dice.uniform(3.0, 9.0)
                 self.fault()
             self.revive()
             if now - said > 60:
@@ -308,10 +312,10 @@ class Storm:
                 os.kill(self.dice.choice(agents), signal.SIGKILL)
         elif kind == "partition":
             machine.cut(off=True)
-            self.later(self.dice.choice([2.0, LEASE * 2]), machine.cut, off=False)
+            self.later(self.dice.choice([2.0, LEASE * 1.5]), machine.cut, off=False)
         else:
             os.kill(machine.worker.pid, signal.SIGSTOP)
-            self.later(LEASE * 2, thaw, machine.worker)
+            self.later(LEASE * 1.5, thaw, machine.worker)
         self.happened[kind] += 1
 
     # --- afterwards --------------------------------------------------------------------------
@@ -325,7 +329,7 @@ class Storm:
         lost = [
             f"task-{number}.{step}"
             for number, id in self.accepted.items()
-            if id in summaries
+            if id in summaries and summaries[id].stage in ENDED
             for step in self.missing(number, id)
         ]
         claims = sum(len(self.place.rows(id, "swarm_claimed")) for id in summaries)

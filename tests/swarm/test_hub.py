@@ -344,3 +344,17 @@ def test_a_slow_upload_of_an_attempt_that_was_superseded_meanwhile_is_refused(pl
             assert json.loads(await newer)["is_checkpoint"] is False
 
     asyncio.run(scenario())
+
+
+def test_a_client_that_was_closed_waits_for_no_hub(place, tmp_path):
+    async def scenario():
+        url = f"http://127.0.0.1:{free_port()}"
+        client = HubClient(HubAddress(WorkerPlace(tmp_path, url, "token")), "a", 1, "w")
+        waiting = asyncio.create_task(client.post("rows", tmp_path / "gone"))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        client.close()
+        with pytest.raises(SwarmError, match="is over"):
+            await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())

@@ -211,8 +211,8 @@ class TaskAttempt:
                 await self._carry_session()
             writer.write(b"ok\n")
             await writer.drain()
-        except ConnectionError:
-            pass  # the agent died meanwhile
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the agent died meanwhile, or the worker ends
         except ZotError as error:
             # Not the agent's fault: it is kept waiting until it is cut, and goes on elsewhere.
             self._broken = error

@@ -77,7 +77,7 @@ class Guard:
         """Return a new session for a code or token. Raises Refusal."""
         for code in list(self._codes):
             if _is_same(secret, code.secret) and self._may_use(code, click):
-                if not (code.session and code.used_by == click):
+                if not (click and code.used_by == click):
                     code.used_by, code.session = click, secrets.token_urlsafe(32)
                     self._sessions[code.session] = code.role
                     while len(self._sessions) > MAX_SESSIONS:
@@ -111,7 +111,7 @@ class Guard:
     def _may_use(self, code: LoginCode, click: str) -> bool:
         if code.until is None:
             return True
-        is_free = not code.session or (bool(click) and code.used_by == click)
+        is_free = not code.session or bool(click and code.used_by == click)
         return is_free and self._clock() < code.until
 
     # --- requests ----------------------------------------------------------------------------

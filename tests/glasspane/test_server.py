@@ -110,7 +110,7 @@ def test_the_browser_gets_a_file_of_the_users_own_and_no_link_on_its_command_lin
     try:
         lines, codes = Terminal(master), set()
         codes.add(lines.until("#code="))
-        wait_for(seen.exists)
+        wait_for(lambda: seen.exists() and seen.read_text().endswith("\n"))
         (uri,) = seen.read_text().split()
         path = Path(unquote(urlsplit(uri).path))
         assert path.stat().st_mode & 0o777 == 0o600

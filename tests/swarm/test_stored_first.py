@@ -1,6 +1,8 @@
 """Work is stored before its end is told, whatever is killed, and whenever."""
 
 import asyncio
+import os
+import signal
 from contextlib import closing
 
 import pytest
@@ -136,6 +138,21 @@ def test_what_a_killed_worker_brought_is_kept_when_its_workflow_is_terminated(
     assert place.wait(id, "lost").stage == "lost"
     place.swarm.merge(id)
     assert (place.repository / "hand").read_text() == "hand\n"
+
+
+def test_an_agent_can_be_cancelled_while_temporal_is_away(cluster, way, request):
+    place = cluster.place
+    id = cluster.submit("Away", bash("echo away > away"), bash("sleep 60"), says("Done."))
+    name = worker(cluster, way, "first", request)
+    cluster.until(lambda: len(place.rows(id, "tool_start")) == 2, "the second step does not begin")
+    cluster.kill(name)
+    os.kill(cluster.processes["server"].pid, signal.SIGSTOP)
+    try:
+        place.kill_supervisor()
+        place.swarm.cancel(id)
+        assert merged(place, id, "away") == "away\n"
+    finally:
+        os.kill(cluster.processes["server"].pid, signal.SIGCONT)
 
 
 async def terminate(cluster, id):

@@ -27,6 +27,7 @@ from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.temporal.remote import RemoteAgent
 from zot.swarm.worktrees import Worktree
 
 if TYPE_CHECKING:
@@ -134,7 +135,6 @@ class SwarmSupervisor:
             case commands.TellAgent():
                 return await self._child(command.agent).request(command.type, **command.fields)
             case commands.CancelAgent():
-                await self._ready(command.agent)
                 return await self._cancel(self._pick(command.agent))
             case commands.RetryAgent():
                 await self._ready(command.agent)
@@ -239,14 +239,25 @@ class SwarmSupervisor:
     async def _cancel(self, supervised: Supervised) -> None:
         if not supervised.agent.waiting:
             raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
-        if self._runner.elsewhere is not None and supervised.agent.task.engine:
-            await self._runner.elsewhere.cancel(supervised)
+        if supervised.agent.task.engine:
+            await self._cancel_elsewhere(supervised)
         else:
             supervised.note(AgentCancelled(), sync=True)
             if supervised.child is not None:
                 with contextlib.suppress(ChildGone):
                     await supervised.child.request("abort")
         self._runner.schedule()
+
+    async def _cancel_elsewhere(self, supervised: Supervised) -> None:
+        """Without Temporal no worker hears of it before it brings its work."""
+        try:
+            engine = await self._start_engine()
+        except ZotError:
+            if not supervised.agent.alive:
+                await RemoteAgent(self._runner, supervised).settle()
+            supervised.note(AgentCancelled(), sync=True)
+        else:
+            await engine.cancel(supervised)
 
     def _retry(self, supervised: Supervised) -> None:
         agent = supervised.agent

@@ -45,6 +45,8 @@ LEASE = 12.0
 LOOK_SECONDS = 5.0
 """Between two lists of all agents: they cost more than the faults otherwise."""
 ENDED = ("done", "failed", "cancelled", "lost")
+OPEN_TASKS = 40
+"""Tasks that wait or run at once."""
 MERGES = 20
 """Tasks whose work is merged and that are removed, at the end."""
 WEIGHTS = {"worker": 6, "hub": 6, "temporal": 3, "agent": 3, "partition": 2, "freeze": 1}
@@ -144,6 +146,7 @@ class Storm:
         self.machines: list[Machine] = []
         self.timers: list[threading.Timer] = []
         self.over = threading.Event()
+        self.ended_tasks = 0
 
     def say(self, text: str) -> None:
         self.lines.append(text)
@@ -207,6 +210,8 @@ class Storm:
     def submit_all(self) -> None:
         """Give each task until it is taken. One whose answer was lost has its id already."""
         for number in range(self.tasks):
+            while number - self.ended_tasks > OPEN_TASKS and not self.over.is_set():
+                time.sleep(0.5)
             while not self.over.is_set():
                 try:
                     self.accepted[number] = self.submit(number)
@@ -247,6 +252,7 @@ class Storm:
             now = time.monotonic()
             if now - looked > LOOK_SECONDS or not self.place.swarm.is_supervised():
                 ended, looked = self.ended(), now
+                self.ended_tasks = ended
             if ended == self.tasks:
                 break
             if ended > 0.95 * self.tasks:
@@ -272,7 +278,7 @@ class Storm:
         try:
             return sum(s.stage in ENDED for s in self.place.swarm.agents())
         except (ZotError, OSError):
-            return 0  # it was killed a moment ago
+            return self.ended_tasks  # it was killed a moment ago
 
     def revive(self) -> None:
         """Start workers that ended because Temporal was away."""

@@ -155,6 +155,8 @@ class Storm:
     def start(self, name: str, command: list[str], inside: str = "") -> subprocess.Popen[bytes]:
         token = self.place.home / "swarm" / "hub.token"
         more = {"ZOT_SWARM_TOKEN": token.read_text()} if token.exists() else {}
+        if inside:
+            more["ZOT_HOME"] = str(self.folder / f"home-{name}")  # another machine has its own
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 ["ip", "netns", "exec", inside, *command] if inside else command,

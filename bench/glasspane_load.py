@@ -43,30 +43,30 @@ LOADS, LOAD_SECONDS = 10, 5.0
 """A page that shows nothing after this time is loaded again, so often."""
 LISTEN = """
 window.heard = { lost: 0, twice: 0, pieces: 0, opened: 0, late: [] };
-const Plain = window.EventSource;
-window.EventSource = class extends Plain {
-  constructor(url) {
-    super(url);
-    if (!String(url).includes("agents/")) return;
-    const opened = Date.now();
-    let last = null;
-    super.addEventListener("open", () => { heard.opened += 1; });
-    super.addEventListener("facts", (event) => {
-      const now = Date.now();
-      for (const { kind, data } of JSON.parse(event.data)) {
-        if (kind !== "TextAdded") continue;
-        for (const [, number, at] of data.text.matchAll(/(\\d+)@(\\d+) /g)) {
-          const n = Number(number);
-          if (last !== null && n > last + 1) heard.lost += n - last - 1;
-          if (last !== null && n <= last) heard.twice += 1;
-          last = n;
-          heard.pieces += 1;
-          if (Number(at) > opened + 1000) heard.late.push(now - Number(at));
-        }
-      }
-    });
+const feeds = new Map();
+const dispatch = EventTarget.prototype.dispatchEvent;
+EventTarget.prototype.dispatchEvent = function (event) {
+  if (String(this.url).includes("agents/")) {
+    if (!feeds.has(this)) feeds.set(this, { opened: Date.now(), last: null });
+    if (event.type === "open") heard.opened += 1;
+    if (event.type === "facts") hear(feeds.get(this), JSON.parse(event.data));
   }
+  return dispatch.call(this, event);
 };
+function hear(feed, items) {
+  const now = Date.now();
+  for (const { kind, data } of items) {
+    if (kind !== "TextAdded") continue;
+    for (const [, number, at] of data.text.matchAll(/(\\d+)@(\\d+) /g)) {
+      const n = Number(number);
+      if (feed.last !== null && n > feed.last + 1) heard.lost += n - feed.last - 1;
+      if (feed.last !== null && n <= feed.last) heard.twice += 1;
+      feed.last = n;
+      heard.pieces += 1;
+      if (Number(at) > feed.opened + 1000) heard.late.push(now - Number(at));
+    }
+  }
+}
 """
 IN_ORDER = """(() => {
   const numbers = [...document.querySelectorAll(".entry.text")].flatMap(
@@ -283,8 +283,9 @@ class LoadRun:
         self._dice = dice
         self._pid = pane._process.pid
         self._browser = browser._process.pid
-        url = pane.url.replace("127.0.0.1", "localhost")
-        self.board, *self.tabs = (self._opened(browser, url) for _ in range(1 + AGENT_TABS))
+        links = [pane.url, *(pane.link() for _ in range(AGENT_TABS))]
+        urls = [link.replace("127.0.0.1", "localhost") for link in links]
+        self.board, *self.tabs = (self._opened(browser, url) for url in urls)
         self._until(self.board, f"document.querySelectorAll('.row').length === {arguments.agents}")
         self.samples: list[list[tuple[float, int]]] = []
         self.in_order = 0

@@ -16,7 +16,7 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
-from zot.home import PAGE_TOKENS, RPC_TOKEN, SWARM_TOKEN
+from zot.home import RPC_TOKEN, SWARM_TOKEN
 from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
@@ -571,13 +571,13 @@ def redactor_for(setup: Setup, entries: Mapping[str, Json] | None = None) -> Red
     if entries:
         secrets |= _server_secrets(setup, entries)
     files = (f"{home}/mcp.json", f"{setup.cwd}/.mcp.json", trust_path(home))
-    tokens = (f"{home}/swarm/hub.token", f"{home}/{PAGE_TOKENS}")
+    token = f"{home}/swarm/hub.token"
     return Redactor(
         secrets,
         home,
         (
             SecretFile(files, lambda: _server_secrets(setup, {})),
-            *(SecretFile((path,), partial(read_token, path)) for path in tokens),
+            SecretFile((token,), partial(read_token, token)),
         ),
     )
 

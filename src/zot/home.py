@@ -18,9 +18,6 @@ RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 """The variable with the token that a client must say first; it is kept from every child."""
 SWARM_TOKEN = "ZOT_SWARM_TOKEN"
 """The variable with the token of the hub, on a machine that only works for it."""
-PAGE_TOKENS = "glasspane.tokens"
-"""In zot's directory: the tokens of the pages that were opened lately, so that agents can keep them
-out of what they show."""
 
 
 class Surroundings(Struct, frozen=True):

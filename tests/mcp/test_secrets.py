@@ -8,7 +8,6 @@ import pytest
 from support.mcp import configure
 from support.rpc import Zot, make_folder
 
-from zot.home import PAGE_TOKENS
 from zot.mcp.config import parse_server
 from zot.mcp.secrets import secrets_of
 from zot.provider.auth.store import AuthFile, Credential, Token
@@ -56,10 +55,9 @@ OAUTH = "canary-oauth-0010"
 REFRESH = "canary-refresh-0011"
 CLIENT = "canary-client-0012"
 HUB = "canary-hub-token-0013"
-PAGE = "canary-page-token-0014"
 PROXY = "canary-proxy-0015"
 ALL = (ENV, EXPANDED, FLAG, EQUALS, IN_URL, HEADER, CUSTOM, BASIC, QUERY, OAUTH, REFRESH, CLIENT)
-ALL += (HUB, PAGE, PROXY)
+ALL += (HUB, PROXY)
 
 
 def plant(folder: Path) -> None:
@@ -85,12 +83,11 @@ def plant(folder: Path) -> None:
     AuthFile(str(home)).put("mcp:https://x/", Credential(oauth=Token(OAUTH, REFRESH)))
     (home / "swarm").mkdir()
     (home / "swarm" / "hub.token").write_text(HUB)
-    (home / PAGE_TOKENS).write_text(f"{PAGE}\n")
 
 
 def written_by_zot(folder: Path) -> dict[str, str]:
     """Every file in the folder, but for those that hold the secrets themselves."""
-    own = {"mcp.json", "auth.json", "hub.token", PAGE_TOKENS}
+    own = {"mcp.json", "auth.json", "hub.token"}
     return {
         str(path): path.read_text("utf-8", "replace")
         for path in folder.rglob("*")
@@ -102,7 +99,7 @@ def test_no_secret_of_a_server_is_written_anywhere(tmp_path: Path) -> None:
     make_folder(tmp_path)
     plant(tmp_path)
     home, tape = tmp_path / "zot-home", tmp_path / "run.tape"
-    files = " ".join(str(home / name) for name in ("mcp.json", "auth.json", PAGE_TOKENS))
+    files = " ".join(str(home / name) for name in ("mcp.json", "auth.json"))
     # As a model that has read them elsewhere would say them, too.
     turns = [
         {"tools": [{"name": "mcp__near__say", "args": {}}]},

@@ -430,3 +430,24 @@ def test_the_budget_of_an_agent_is_for_all_its_messages(place):
     summary = place.wait(second)
     assert (summary.stage, summary.outcome) == ("failed", "limit")
     assert "its budget is used up: max_cost is" in summary.doing
+
+
+def test_an_agent_whose_work_cannot_be_committed_is_not_done(place):
+    id = place.submit("Break", bash("echo x > new.txt; mv .git ../away"), says("Done."))
+    summary = place.wait(id)
+    assert summary.stage == "lost"
+    assert "could not be committed" in summary.doing
+    folder = place.home / "swarm" / "agents" / id
+    (folder / "away").rename(folder / "tree" / ".git")
+    place.swarm.stop()
+    place.swarm.retry(id)
+    assert place.wait(id, "done").stage == "done"
+    assert "+x" in place.swarm.diff(id)
+
+
+def test_who_follows_an_agent_to_its_end_can_merge_at_once(place):
+    for number in range(3):
+        id = place.submit("Follow", bash(f"echo x > new-{number}.txt"), says("Done."))
+        assert place.zot("logs", "-f", id).stdout.endswith("-- answered\n")
+        assert place.zot("merge", id).stderr == ""
+        assert (place.repository / f"new-{number}.txt").exists()

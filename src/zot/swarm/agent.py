@@ -202,9 +202,14 @@ class SwarmAgent:
         return f"its process died {times} before it did anything"
 
     @property
+    def goes_on(self) -> bool:
+        """A message waits for it, and nothing keeps it from being started."""
+        return bool(self.waiting) and not self.lost
+
+    @property
     def is_unfinished(self) -> bool:
         """A supervisor has something to do for it: a message, or to keep the work of its last."""
-        return not self.lost and (bool(self.waiting) or not (self.kept or self.task.engine))
+        return self.goes_on or not (self.kept or self.lost)
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:

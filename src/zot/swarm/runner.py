@@ -107,7 +107,8 @@ class AgentRunner:
             self.agents[folder.id] = Supervised(folder, task)
 
     def busy(self) -> bool:
-        return any(supervised.agent.waiting for supervised in self.agents.values())
+        agents = [supervised.agent for supervised in self.agents.values()]
+        return any(agent.waiting or (agent.task.engine and not agent.kept) for agent in agents)
 
     async def stop(self) -> None:
         """Cut what runs: it goes on with the next supervisor."""
@@ -122,7 +123,11 @@ class AgentRunner:
             supervised.log.close()
 
     async def finish_kept(self) -> None:
-        """Keep the work of agents that had ended when the supervisor before this one died."""
+        """Keep the work of agents that had ended when the supervisor before this one died. One
+        that runs elsewhere has not ended before its worker, or nobody, brings its work."""
+        for supervised in self.agents.values():
+            agent = supervised.agent
+            agent.alive = bool(agent.task.engine) and not (agent.kept or agent.goes_on)
         cut = [
             (supervised, supervised.agent.tree)
             for supervised in self.agents.values()
@@ -163,6 +168,7 @@ class AgentRunner:
             await self._drive(supervised, tree)
         except (ZotError, OSError) as error:  # git, the disk, or the agent refused
             self._fail(supervised, str(error))
+            await self._keep_failed(supervised, str(error))
         finally:
             agent.alive = False
             supervised.child = None
@@ -172,6 +178,19 @@ class AgentRunner:
     def _fail(self, supervised: Supervised, error: str) -> None:
         for run in list(supervised.agent.waiting):
             supervised.note(RunOver(run, "failed", error), sync=True)
+
+    async def _keep_failed(self, supervised: Supervised, error: str) -> None:
+        """Commit what it did before it failed; without that it has not ended well."""
+        agent = supervised.agent
+        if agent.kept or agent.tree is None:
+            return
+        try:
+            await self._keep(supervised, agent.tree)
+        except (ZotError, OSError) as refused:
+            text = f"its work in {agent.tree.path!r} could not be committed: {refused}"
+            supervised.note(Lost(text), sync=True)
+        else:
+            supervised.note(Exited(1, error))
 
     def _after(self, supervised: Supervised) -> None:
         agent = supervised.agent
@@ -339,9 +358,14 @@ class AgentRunner:
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""
-        first = supervised.agent.task.prompt.strip().splitlines() or ["work"]
-        await asyncio.to_thread(self.trees.commit, tree, f"zot: {first[0][:60]}")
+        message = commit_message(supervised.agent.task)
+        await asyncio.to_thread(self.trees.commit, tree, message)
         supervised.note(Sized(await asyncio.to_thread(self.trees.size, tree)))
+
+
+def commit_message(task: SwarmTask) -> str:
+    first = task.prompt.strip().splitlines() or ["work"]
+    return f"zot: {first[0][:60]}"
 
 
 def _stored_end(run: str, end: Any) -> RunOver:

@@ -1,6 +1,8 @@
 // One agent: what it says and does as it comes, its questions, its work.
 import { age, attempt, count, el, fullness, money, note, post, replace, setText } from "./dom.js";
 import { changeView, diffView } from "./diff.js";
+import { EventFeed } from "./feed.js";
+import { headers } from "./session.js";
 import { markdown } from "./markdown.js";
 import { stageOf } from "./board.js";
 
@@ -62,11 +64,11 @@ export class AgentView {
 
   listen(from) {
     this.source?.close();
-    this.source = new EventSource(this.path("events") + (from === "" ? "" : `?from=${from}`));
-    this.source.onerror = () => {
-      // A browser tries again by itself, unless the server answered with an error.
-      if (this.source.readyState === EventSource.CLOSED) this.again = setTimeout(() => this.listen(this.last ?? from), 2000);
-    };
+    this.source = new EventFeed(this.path("events") + (from === "" ? "" : `?from=${from}`), headers());
+    this.source.addEventListener("error", () => {
+      // It tries again by itself, unless the server answered with an error.
+      if (this.source.closed) this.again = setTimeout(() => this.listen(this.last ?? from), 2000);
+    });
     this.source.addEventListener("start", (event) => {
       this.first = JSON.parse(event.data).position;
       this.earlier.hidden = this.first === 0;
@@ -289,7 +291,7 @@ export class AgentView {
   }
 
   async fetched(path) {
-    const response = await fetch(path);
+    const response = await fetch(path, { headers: headers() });
     const answer = await response.json();
     if (!response.ok) throw new Error(answer.error);
     return answer;

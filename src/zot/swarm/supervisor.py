@@ -11,6 +11,7 @@ import resource
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -25,6 +26,7 @@ from zot.swarm import commands
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.worktrees import Worktree
 
@@ -49,6 +51,8 @@ class SwarmSupervisor:
         """One for each client."""
         self._leaving: set[str] = set()
         """Agents that are being removed."""
+        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By checkout: one thread at a time waits for the lock of a repository."""
         self._stopping = asyncio.Event()
 
     async def run(self, socket: Path) -> None:
@@ -62,6 +66,7 @@ class SwarmSupervisor:
             os.umask(before)
         try:
             await self._runner.finish_kept()
+            await self._runner.settle_merges()
             if any(s.agent.waiting and s.agent.task.engine for s in self._runner.agents.values()):
                 await self._try_engine()
             self._runner.schedule()
@@ -248,7 +253,8 @@ class SwarmSupervisor:
         tree = self._has_tree(supervised)
         message = f"Merge {supervised.folder.id}: {supervised.agent.task.prompt.strip()}"[:1000]
         merge = self._runner.trees.merge
-        tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
+        async with self._changing[tree.origin]:
+            tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
         supervised.note(Merged(tip, squash, commit), sync=True)
         return commit or tip
 
@@ -259,7 +265,9 @@ class SwarmSupervisor:
         self._leaving.add(supervised.folder.id)
         try:
             if agent.tree is not None:
-                await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+                remove = self._runner.trees.remove
+                async with self._changing[agent.tree.origin]:
+                    await asyncio.to_thread(remove, agent.tree, agent.merged, agent.merge_commit)
             supervised.log.close()
             del self._runner.agents[supervised.folder.id]
             for folder in _folders(supervised):
@@ -275,7 +283,7 @@ class SwarmSupervisor:
                 continue
             try:
                 if agent.tree is None or not await asyncio.to_thread(
-                    self._runner.trees.unsaved, agent.tree, agent.merged
+                    self._runner.trees.unsaved, agent.tree, agent.merged, agent.merge_commit
                 ):
                     size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
                     if not try_only:
@@ -310,6 +318,7 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
+    clear_temporary_indexes()
     asyncio.run(SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket))
     return 0
 

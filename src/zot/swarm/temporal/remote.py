@@ -18,10 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.files import read_bytes
+from zot.git import MAX_DIFF, Git
 from zot.lines import write_all
 from zot.swarm.child import ANSWER_SECONDS, ChildGone
-from zot.swarm.git import MAX_DIFF, Git
 from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.snapshot import take_snapshot
 from zot.swarm.task import (
     AnySwarmRow,
     Claimed,
@@ -32,7 +33,7 @@ from zot.swarm.task import (
     SwarmError,
     SwarmTask,
 )
-from zot.swarm.worktrees import TreeOrigin, Worktree
+from zot.swarm.worktrees import DIFF, TreeOrigin, Worktree
 
 POLL_SECONDS = 20.0
 """A worker that asks for commands is kept waiting so long at most."""
@@ -338,10 +339,12 @@ class RemoteAgent:
 
     def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
         """Somebody worked in the tree here while the agent worked elsewhere: that is kept, too."""
-        git.run("add", "-A")
-        edits = git.run("stash", "create", env=git.identity()).strip()
-        if edits:
-            git.run("branch", "-f", f"{tree.branch}-edits", edits)
+        now = take_snapshot(git, reopen=True).tree
+        if now != git.line("rev-parse", "HEAD^{tree}"):
+            head = git.line("rev-parse", "HEAD")
+            edits = git.commit_tree(now, (head,), "zot: edited by hand during a run")
+            git.run("update-ref", f"refs/heads/{tree.branch}-edits", edits)
+            git.run("read-tree", now)  # so that new files leave with the reset
 
     async def diff(self) -> str | None:
         """What it has changed up to its last checkpoint; None: the tree here shows it."""
@@ -353,8 +356,7 @@ class RemoteAgent:
         tip, is_checkpoint = self._tip(tree)
         if not is_checkpoint:
             return None
-        words = ("diff", "--no-ext-diff", "--no-textconv", tree.base, tip)
-        return self._git(tree.path).run(*words)[:MAX_DIFF]
+        return self._git(tree.path).run(*DIFF, "-p", tree.base, tip)[:MAX_DIFF]
 
 
 def _unpack(git: Git, bundle: Path) -> None:
@@ -363,4 +365,4 @@ def _unpack(git: Git, bundle: Path) -> None:
     _, blank, pack = bundle.read_bytes().partition(b"\n\n")
     if not blank:
         raise SwarmError("what the worker sent is not a bundle")
-    git.run("index-pack", "--stdin", "--fix-thin", given=pack)
+    git.run("index-pack", "--stdin", "--fix-thin", stdin=pack)

@@ -283,6 +283,19 @@ def test_the_next_supervisor_repairs_a_merge_that_was_killed_with_the_last_one(
     assert (place.repository / "a.txt").read_text() == ("one\ntwo\n" if merged else "one\n")
 
 
+def test_an_older_git_is_told_what_is_needed(trees, repository, tmp_path):
+    tree = work(trees, repository, tmp_path)
+    old = tmp_path / "git"
+    old.write_text(
+        f'#!/bin/sh\ncase "$*" in *merge-tree*) echo "usage: git merge-tree" >&2; exit 129;; esac\n'
+        f'exec {GIT} "$@"\n'
+    )
+    old.chmod(0o755)
+    older = Worktrees(environment(PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}"))
+    with pytest.raises(WorktreeError, match=r"git 2\.38 or newer is needed"):
+        older.merge(tree, "Merge")
+
+
 # --- left by killed processes --------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.untraced
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
-SMALL |= {"digest", "trees", ""}
+SMALL |= {"digest", "git", "trees", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
     "files": {"errors", "later"},
+    "git": {"errors", "text"},
     "home": {"errors", "files"},
     "later": set(),
     "text": set(),

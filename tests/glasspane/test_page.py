@@ -24,6 +24,7 @@ from swarm.support import place as place
 
 from glasspane.support import Pane, Terminal, command_lines
 from zot.swarm.log import AgentFolder, LogWriter
+from zot.swarm.repository import changing
 from zot.swarm.task import Claimed, SwarmTask
 
 pytestmark = pytest.mark.long
@@ -516,6 +517,22 @@ def test_an_agent_is_steered_and_merged_by_keys_and_stopped_by_a_click(browser, 
     browser.wait_for("document.querySelector('.entry.tool.running') !== null")
     click(browser, "Stop")
     browser.wait_for("document.querySelector('.agent').dataset.stage === 'cancelled'")
+
+
+def test_merge_cannot_be_clicked_while_a_merge_runs(browser, pane, place):
+    id = place.submit("Work", bash("echo two >> a.txt"), says("Done."))
+    place.wait(id)
+    browser.open(pane.url)
+    browser.run(f"location.hash = '#/agent/{id}'")
+    button = "[...document.querySelectorAll('button')].find(b => b.innerText === 'Merge')"
+    browser.wait_for(f"{button} && !{button}.hidden")
+    with changing(str(place.repository), place.environment):
+        browser.run(f"{button}.click()")
+        browser.wait_for(f"{button}.disabled")
+        press(browser, "m")
+    browser.wait_for("document.querySelector('.toast.fine')?.innerText.startsWith('merged')")
+    browser.wait_for(f"!{button} || !{button}.disabled")
+    assert len(place.rows(id, "swarm_merged")) == 1
 
 
 def test_the_board_is_filtered_and_a_task_is_begun_from_it(browser, pane, place):

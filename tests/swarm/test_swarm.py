@@ -298,6 +298,25 @@ def test_work_of_a_run_that_was_over_when_the_supervisor_died_is_kept(place):
     assert [row["type"] for row in place.rows(id)][-2:] == ["swarm_size", "swarm_exited"]
 
 
+def test_a_trap_that_an_agent_leaves_does_not_run_when_the_supervisor_looks(place, tmp_path):
+    mark = tmp_path / "ran"
+    place.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},sub")
+    place.git("commit", "-qm", "a submodule")
+    lay = (
+        "cd sub && git init -q . && echo a>f && echo '* filter=e' >.gitattributes && git add . && "
+        "git -c user.name=t -c user.email=t@t commit -qm x && "
+        f"git config filter.e.clean 'touch {mark}; cat'; echo b>f; cd ..; chmod 311 sub; echo 2 >b"
+    )
+    id = place.submit("Trap", bash(lay), says("Done."))
+    assert place.wait(id).diff.added == 1
+    assert "[left out: 'sub' is a repository of its own]" in place.swarm.diff(id)
+    place.swarm.merge(id)
+    assert (place.repository / "b").read_text() == "2\n"
+    assert "'sub' is a repository of its own" in place.zot("rm", id).stderr
+    assert place.zot("gc").stdout == "nothing to remove\n"
+    assert not mark.exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere unread looks like read")
 def test_a_command_that_a_supervisor_left_unread_when_it_ended_is_taken_by_the_next(place):
     path = socket_path(place.home / "swarm")

@@ -96,6 +96,8 @@ class SwarmAgent:
         self.lost = ""
         self.merged = ""
         """The tip that was merged."""
+        self.merge_commit = ""
+        """What came of it in the checkout."""
         self.size = DiffSize()
         self.claim = Claimed(0, "")
         """Who has it, where it runs elsewhere."""
@@ -177,7 +179,7 @@ class SwarmAgent:
             case Sized():
                 self.size = row.size
             case Merged():
-                self.merged = row.tip
+                self.merged, self.merge_commit = row.tip, row.commit
             case Collected():
                 self._collected = row.run
             case RunsOn():

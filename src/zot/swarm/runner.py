@@ -24,6 +24,7 @@ from zot.swarm.task import (
     AnySwarmRow,
     Exited,
     Lost,
+    Merged,
     RunOver,
     RunsOn,
     Sized,
@@ -122,6 +123,23 @@ class AgentRunner:
         for supervised in self.agents.values():
             supervised.log.close()
 
+    async def settle_merges(self) -> None:
+        """End merges that were cut when the supervisor before this one died."""
+        with_trees = [(s, s.agent.tree) for s in self.agents.values() if s.agent.tree is not None]
+        by_branch = {tree.branch: supervised for supervised, tree in with_trees}
+        # One look for each checkout; a copy has a repository of its own for that.
+        places = {(tree.origin, tree.git_dir): (owner, tree) for owner, tree in with_trees}
+        for owner, tree in places.values():
+            try:
+                move = await asyncio.to_thread(self.trees.settle, tree)
+            except (ZotError, OSError) as error:
+                sys.stderr.write(f"a merge into {tree.origin!r} was cut: {error}\n")
+                continue
+            merged = by_branch.get(move.source, owner) if move is not None else None
+            if move is not None and merged is not None and merged.agent.merged != move.tip:
+                commit = "" if tree.kind == "copy" else move.new
+                merged.note(Merged(move.tip, move.squash, commit), sync=True)
+
     async def finish_kept(self) -> None:
         """Keep the work of agents that had ended when the supervisor before this one died. One
         that runs elsewhere has not ended before its worker, or nobody, brings its work."""
@@ -215,6 +233,7 @@ class AgentRunner:
             return tree
         if not Path(agent.tree.cwd).is_dir():
             raise SwarmError(f"its directory {agent.tree.cwd!r} is gone")
+        await asyncio.to_thread(self.trees.resume, agent.tree)
         return agent.tree
 
     def _tree_folder(self, supervised: Supervised) -> Path:

@@ -11,6 +11,7 @@ import resource
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -26,6 +27,7 @@ from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
 from zot.swarm.temporal.remote import RemoteAgent
 from zot.swarm.worktrees import Worktree
@@ -53,6 +55,8 @@ class SwarmSupervisor:
         """One for each client."""
         self._leaving: set[str] = set()
         """Agents that are being removed."""
+        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By checkout: one thread at a time waits for the lock of a repository."""
         self._stopping = asyncio.Event()
         self._starting = asyncio.Lock()
         """Held while the engine is started."""
@@ -69,6 +73,7 @@ class SwarmSupervisor:
             os.umask(before)
         try:
             await self._runner.finish_kept()
+            await self._runner.settle_merges()
             self._runner.schedule()
             if any(s.agent.task.engine and _is_open(s.agent) for s in self._runner.agents.values()):
                 trying = asyncio.create_task(self._keep_trying_engine())
@@ -277,7 +282,8 @@ class SwarmSupervisor:
         tree = self._has_tree(supervised)
         message = f"Merge {supervised.folder.id}: {supervised.agent.task.prompt.strip()}"[:1000]
         merge = self._runner.trees.merge
-        tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
+        async with self._changing[tree.origin]:
+            tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
         supervised.note(Merged(tip, squash, commit), sync=True)
         return commit or tip
 
@@ -288,7 +294,9 @@ class SwarmSupervisor:
         self._leaving.add(supervised.folder.id)
         try:
             if agent.tree is not None:
-                await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+                remove = self._runner.trees.remove
+                async with self._changing[agent.tree.origin]:
+                    await asyncio.to_thread(remove, agent.tree, agent.merged, agent.merge_commit)
             supervised.log.close()
             del self._runner.agents[supervised.folder.id]
             for folder in _folders(supervised):
@@ -304,7 +312,7 @@ class SwarmSupervisor:
                 continue
             try:
                 if agent.tree is None or not await asyncio.to_thread(
-                    self._runner.trees.unsaved, agent.tree, agent.merged
+                    self._runner.trees.unsaved, agent.tree, agent.merged, agent.merge_commit
                 ):
                     size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
                     if not try_only:
@@ -344,6 +352,7 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
+    clear_temporary_indexes()
     asyncio.run(SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket))
     return 0
 

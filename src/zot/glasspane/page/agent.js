@@ -276,7 +276,9 @@ export class AgentView {
   }
 
   async mergeWork() {
+    this.merge.disabled = true; // until it has ended: a second click would merge once more
     const answer = await attempt(() => post(this.path("merge"), { squash: this.squash.firstChild.checked }));
+    this.merge.disabled = false;
     if (answer) note(`merged ${answer.commit.slice(0, 12)}`, "fine");
   }
 

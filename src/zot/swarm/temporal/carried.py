@@ -7,18 +7,16 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from zot.files import ensure_dir
-from zot.swarm.git import Git, GitError
+from zot.git import Git
+from zot.swarm.snapshot import take_snapshot
 from zot.swarm.temporal.remote import Claim
 from zot.swarm.worktrees import Worktree
 
 CHECKPOINT = "refs/zot/checkpoint"
-STAGE_PAUSES = (0.1, 0.3, 1.0, None)
-"""Seconds before the files of a checkpoint are read again."""
 MAX_HAVE = 64
 """Commits that are named to the hub as being here."""
 
@@ -88,36 +86,21 @@ class CarriedWork:
 
     def __init__(self, tree: Worktree, tip: str, environment: Mapping[str, str]) -> None:
         self._git = Git(tree.path, environment)
-        self._index = {"GIT_INDEX_FILE": str(Path(tree.path).parent / "carried.index")}
         self._there = tip
         """The last commit that the hub has."""
         self._last = tuple(self._git.run("rev-parse", "HEAD", f"{tip}^{{tree}}").split())
         """Parent and tree of what the hub has, committed or as a checkpoint."""
-        self._git.run("read-tree", tip, env=self._index)
 
     def checkpoint(self, bundle: Path) -> str:
         """Pack everything as it is now, uncommitted work included; empty: nothing is new."""
-        self._stage()
-        tree = self._git.run("write-tree", env=self._index).strip()
+        tree = take_snapshot(self._git, reopen=True).tree
         head = self._git.line("rev-parse", "HEAD")
         if (head, tree) == self._last:
             return ""
         self._last = (head, tree)
-        words = ("commit-tree", tree, "-p", head, "-m", "zot: checkpoint")
-        commit = self._git.run(*words, env=self._git.identity()).strip()
+        commit = self._git.commit_tree(tree, (head,), "zot: checkpoint")
         self._pack(commit, bundle)
         return commit
-
-    def _stage(self) -> None:
-        """git gives up when a file goes away under it, as those of a running build do."""
-        for pause in STAGE_PAUSES:
-            try:
-                self._git.run("add", "-A", env=self._index)
-                return
-            except GitError:
-                if pause is None:
-                    raise
-                time.sleep(pause)
 
     def final(self, bundle: Path) -> str:
         """Pack what is committed; the file stays empty when the hub has it."""

@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from zot.bugs import complain
 from zot.errors import ZotError
-from zot.swarm.git import top_level
+from zot.git import top_level
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token

@@ -7,16 +7,15 @@ Whoever is killed afterwards leaves that ref, and the next look at the work fini
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
-from zot.swarm.git import MAX_DIFF, Git, GitError
+from zot.git import MAX_DIFF, Git, GitError
+from zot.swarm.repository import remove_stale_lock
+from zot.swarm.snapshot import take_snapshot
 from zot.swarm.task import SwarmError
-from zot.swarm.worktrees import Worktree, Worktrees
+from zot.swarm.worktrees import DIFF, Worktree, Worktrees
 
 CHECKOUT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, None)
 """Seconds before a checkout is tried again."""
-STALE_LOCK_SECONDS = 15.0
-"""Age of an `index.lock` whose git is taken for dead."""
 NOTHING = "0" * 40
 
 
@@ -56,8 +55,7 @@ class StoredWork:
         commit = _commit_of(git, self._checkpoint)
         if not commit:
             return None
-        words = ("diff", "--no-ext-diff", "--no-textconv", tree.base, commit)
-        return git.run(*words)[:MAX_DIFF]
+        return git.run(*DIFF, "-p", tree.base, commit)[:MAX_DIFF]
 
     def take_checkpoint(self, tree: Worktree, commit: str, bundle: bytes) -> None:
         git = self._take_objects(tree, commit, bundle)
@@ -74,7 +72,9 @@ class StoredWork:
         if not commit:
             return
         parent = git.line("rev-parse", f"{commit}^")
-        if git.succeeds("diff", "--quiet", parent, commit):
+        if git.line("rev-parse", f"{parent}^{{tree}}") == git.line(
+            "rev-parse", f"{commit}^{{tree}}"
+        ):
             final = parent
         else:
             words = ("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message)
@@ -115,10 +115,12 @@ class StoredWork:
 
     def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
         """Keep on a branch what somebody changed in the tree here meanwhile."""
-        git.run("add", "-A")
-        edits = git.run("stash", "create", env=git.identity()).strip()
-        if edits:
-            git.run("branch", "-f", f"{tree.branch}-edits", edits)
+        now = take_snapshot(git, reopen=True).tree
+        if now != git.line("rev-parse", "HEAD^{tree}"):
+            head = git.line("rev-parse", "HEAD")
+            edits = git.commit_tree(now, (head,), "zot: edited by hand during a run")
+            git.run("update-ref", f"refs/heads/{tree.branch}-edits", edits)
+            git.run("read-tree", now)  # so that new files leave with the reset
 
 
 def _commit_of(git: Git, name: str) -> str:
@@ -142,16 +144,7 @@ def _check_out(git: Git, commit: str) -> None:
             if pause is None:
                 raise
             time.sleep(pause)
-            _remove_stale_lock(git)
-
-
-def _remove_stale_lock(git: Git) -> None:
-    lock = Path(git.directory, git.line("rev-parse", "--git-path", "index.lock"))
-    try:
-        if time.time() - lock.stat().st_mtime > STALE_LOCK_SECONDS:
-            lock.unlink()
-    except FileNotFoundError:
-        pass
+            remove_stale_lock(git)
 
 
 def _unpack(git: Git, bundle: bytes) -> None:
@@ -160,4 +153,4 @@ def _unpack(git: Git, bundle: bytes) -> None:
     _, blank, pack = bundle.partition(b"\n\n")
     if not blank:
         raise SwarmError("what the worker sent is not a bundle")
-    git.run("index-pack", "--stdin", "--fix-thin", given=pack)
+    git.run("index-pack", "--stdin", "--fix-thin", stdin=pack)

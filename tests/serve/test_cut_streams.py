@@ -124,12 +124,14 @@ def test_a_cut_in_tls_is_retried(tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     env = {"SSL_CERT_FILE": str(tmp_path / "cert.pem")}
-    with FakeServer(tls=context) as server:
-        with Zot(tmp_path, args=flags_for("anthropic", server.url), env=env) as zot:
-            for fault in ("cut:0", "cut:3", "reset:3", "cut:99"):
-                frames = zot.prompt(f"{fault} tries:1 text:6\n{fault}")
-                assert messages_of(frames)[-1] == TEXT, fault
-            zot.invariants()
+    with (
+        FakeServer(tls=context) as server,
+        Zot(tmp_path, args=flags_for("anthropic", server.url), env=env) as zot,
+    ):
+        for fault in ("cut:0", "cut:3", "reset:3", "cut:99"):
+            frames = zot.prompt(f"{fault} tries:1 text:6\n{fault}")
+            assert messages_of(frames)[-1] == TEXT, fault
+        zot.invariants()
 
 
 def test_a_server_that_comes_back_is_heard(tmp_path, server):

@@ -147,7 +147,7 @@ class View(TranscriptBlocks):
                 if not self.record or not self.record[-1].source.endswith(f": {message}"):
                     hint = "; zot --no-session keeps none" if code == "session" else ""
                     self.note(message + hint, "error")  # else a compaction has said why it failed
-            case events.Done():
+            case events.Done() | events.RunSuspended():
                 self._end_everything()
                 self.activity = ""
             case events.ApprovalRequest():
@@ -169,9 +169,6 @@ class View(TranscriptBlocks):
                 self.note(f"a run that was cut off goes on (attempt {attempt})")
             case events.RunHeld(reason=reason):
                 self.note(f"a run that was cut off waits: {reason}", "warning")
-            case events.RunSuspended():
-                self._end_everything()
-                self.activity = ""
             case events.ExtensionNotify(extension, level, message):
                 self.note(f"[{extension}] {message}", _LEVELS.get(level, "info"))
             case events.ExtensionDisplay(extension, text):

@@ -250,10 +250,20 @@ class Loop:
         self.terminal.enter(as_found=from_guest)
         if from_guest:
             self.terminal.write(FullScreen.QUIT)
+            self._forget_keys_of_guest()
         self._size = self.terminal.size()
         self._inline_columns, self._rows = self._size
         self.screen.forget()
         self._stale = True
+
+    def _forget_keys_of_guest(self) -> None:
+        """Ctrl+C was meant for the program that had the terminal; other signals still count."""
+        try:
+            received = os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+        ours = bytes(n for n in received if n not in (signal.SIGINT, signal.SIGQUIT))
+        os.write(self._wake_write, ours or b"\0")
 
     def close(self) -> None:
         os.close(self._wake_read)

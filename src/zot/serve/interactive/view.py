@@ -50,6 +50,8 @@ class View(TranscriptBlocks):
         self.activity = ""
         """What is going on; empty: nothing."""
         self.since = 0.0
+        self._asked: LiveBlock | None = None
+        """A call that the open question shows already."""
         self.retry: ShownRetry | None = None
         """A model call failed and is made again."""
 
@@ -79,7 +81,7 @@ class View(TranscriptBlocks):
         """The blocks that still change; the last of them where there is no room for all."""
         lines: list[Line] = []
         for index, block in enumerate(self._open):
-            drawn = block.live(width, height)
+            drawn = block.live(width, height) if block is not self._asked else []
             if drawn:
                 lines += drawn if index == 0 and self._begun else [EMPTY, *drawn]
         return lines[-height:] if height > 0 else []
@@ -149,10 +151,12 @@ class View(TranscriptBlocks):
                     self.note(message + hint, "error")  # else a compaction has said why it failed
             case events.Done() | events.RunSuspended():
                 self._end_everything()
-                self.activity = ""
-            case events.ApprovalRequest():
+                self.activity, self._asked = "", None
+            case events.ApprovalRequest(call=call):
+                self._asked = self._tools.get(call.id)
                 self._does("waiting for you")
             case events.ApprovalResolved():
+                self._asked = None
                 self._does("working")
             case events.CompactStart():
                 self._does("compacting")

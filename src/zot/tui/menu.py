@@ -312,6 +312,7 @@ class QuestionBox(Overlay):
         seen = max(1, room - 1)
         top = self._start(body) - (seen > 3) if self._top is None else self._top
         top = self._seen_top = max(0, min(top, len(body) - seen))
+        self._top = None if self._top is None else top
         hidden = len(body) - top - seen
         text = f"  ... {hidden} more lines (page down)" if hidden else "  (page up)"
         return [*body[top : top + seen], (("dim", text),)][:room]
@@ -389,7 +390,8 @@ class QuestionBox(Overlay):
             case "down" | "right" | "ctrl+n" | "tab":
                 self._chosen = min(len(self._replies) - 1, self._chosen + 1)
             case "pageup" | "pagedown":
-                self._top = self._seen_top + (SCROLLED if key.name == "pagedown" else -SCROLLED)
+                top = self._seen_top if self._top is None else self._top
+                self._top = top + (SCROLLED if key.name == "pagedown" else -SCROLLED)
             case "enter":
                 self._take(self._replies[self._chosen])
             case _:

@@ -136,6 +136,9 @@ class App(Asking):
         self._earlier: tuple[Message, ...] = ()
         self.shells: list[own_shell.RunningShell] = []
         """Commands of the person that run."""
+        self.margin = 0
+        """Blank lines above the first line. A narrower window has more rows; tmux then moves the
+        first rows of the screen out of reach, and these are missed by nobody."""
         self.ending = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -416,6 +419,9 @@ class App(Asking):
     def picture(self, columns: int, rows: int) -> Drawing:
         view = self.view
         settled = view.settle(columns) if view is not None else []
+        margin = [EMPTY] * self.margin if rows > SMALL_ROWS else []
+        if settled and margin:
+            settled, margin, self.margin = [*margin, *settled], [], 0
         below = status.waiting_lines(view, self.shells, self.waiting.texts, columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
         if self.overlays and rows < SMALL_ROWS:
@@ -425,9 +431,11 @@ class App(Asking):
         foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
             foot = [*self.completion.lines(columns), *foot]
-        room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
+        room = min(
+            MAX_OPEN_LINES, rows - 2 - len(margin) - len(below) - len(fields) - len(foot) - 1
+        )
         live = view.live(columns, room) if view is not None and room > 0 else []
-        above = [*live, *below, EMPTY]
+        above = [*margin, *live, *below, EMPTY]
         return Drawing(settled, [*above, *fields, *foot], len(above) + row, column)
 
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:

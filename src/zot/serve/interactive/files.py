@@ -14,6 +14,8 @@ from zot.tui.menu import MenuItem, matching
 MAX_FILES = 300_000
 """More are not kept in memory; the list says so."""
 MAX_MATCHES = 200
+MAX_RANKED = 5_000
+"""Of those with the text in their path the nearest; a letter alone is in nearly all of them."""
 ELSEWHERE = ("/", "~", "../", "./")
 """A path that begins like this is looked up where it leads."""
 
@@ -37,10 +39,12 @@ class FileIndex:
         word = typed.casefold()
         hits = [at for at, path in enumerate(self._folded) if word in path]
         if hits:
-            hits.sort(key=lambda at: _place(self._folded[at], word))
-            return [item_of(self._paths[at]) for at in hits[:MAX_MATCHES]]
-        letters = re.compile(".*?".join(map(re.escape, word)))
-        loose = [at for at, path in enumerate(self._folded) if letters.search(path)]
+            best = sorted(hits[:MAX_RANKED], key=lambda at: _place(self._folded[at], word))
+            return [item_of(self._paths[at]) for at in best[:MAX_MATCHES]]
+        letters = re.compile(
+            "".join(f"[^{re.escape(letter)}]*{re.escape(letter)}" for letter in word)
+        )
+        loose = [at for at, path in enumerate(self._folded) if letters.match(path)]
         items = [item_of(self._paths[at]) for at in loose[: MAX_MATCHES * 10]]
         return matching(typed, items)[:MAX_MATCHES]
 

@@ -223,3 +223,27 @@ def test_a_compaction_gets_over_a_cut(tmp_path, server):
         (usage,) = [frame for frame in frames if frame["type"] == "usage"]
         assert usage["input"] == 100
         zot.invariants()
+
+
+def test_a_durable_run_gets_over_a_cut_and_its_effect_is_not_doubled(tmp_path, server):
+    session = str(tmp_path / "s.jsonl")
+    flags = [*flags_for("anthropic", server.url), "--session", session, "--durable"]
+    script = "cut:99 tries:1 tool:bash:echo ran >> effects\nthen\ncut:1 tries:1 say:all is done"
+    with Zot(tmp_path, args=flags) as zot:
+        zot.send("prompt", message=script, run="job")
+        frames = zot.until("done")
+        assert messages_of(frames)[-1] == "all is done"
+        zot.invariants()
+    with Zot(tmp_path, args=flags) as zot:
+        again = zot.data("prompt", message=script, run="job")
+        assert again["already_done"]
+        assert again["end"]["text"] == "all is done"
+        assert (zot.cwd / "effects").read_text() == "ran\n"
+
+
+def test_the_time_of_a_prompt_ends_a_pause(tmp_path, server):
+    flags = [*flags_for("anthropic", server.url), "--max-seconds", "1"]
+    with Zot(tmp_path, args=flags, features=["codes"]) as zot:
+        frames = zot.prompt("status:503 retry-after:40")
+        assert frames[-2]["code"] == "limit"
+        zot.invariants()

@@ -171,6 +171,18 @@ def test_a_prompt_that_failed_goes_on_with_another_model_without_being_said_agai
     assert said == ["status:401"]
 
 
+def test_a_cut_answer_is_asked_for_anew_and_its_tool_runs_once(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    door = open_door()
+    first = "say:half an answer\ntool:bash:echo ran >> effects\ncut:99 tries:1"
+    assert door.ask(f"{first}\nthen\ncut:1 tries:1 say:the whole answer") == "the whole answer"
+    assert (place.work / "effects").read_text() == "ran\n"
+    assert len(asked(anthropic)) == 4
+    sent = asked(anthropic)[-1].body["messages"]
+    assert str(sent).count("half an answer") == 2  # in the prompt, and said once
+
+
 def test_a_message_is_heard_after_the_tool(
     open_door: Callable[..., Door], place: Place, anthropic: FakeServer
 ) -> None:

@@ -20,6 +20,7 @@ from zot.home import RPC_TOKEN, SWARM_TOKEN
 from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
+from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Model
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
@@ -542,6 +543,7 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     return AgentSettings(
         reasoning=options.reasoning or "off",
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
+        retry=RetryPolicy(max_attempts=chosen(options, "max_tries")),
         compact_at=compact_at / 100 if compact_at else None,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
     )

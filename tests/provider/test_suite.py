@@ -608,12 +608,16 @@ def test_a_rejected_request_is_not_asked_again(server, api):
     assert len(server.requests) == before + 1
 
 
-def test_a_cut_after_content_is_not_asked_again(server, api):
+def test_a_cut_after_content_is_asked_again_from_the_beginning(server, api):
     provider = BY_API[api]
     before = len(server.requests)
-    with client(provider, server.url) as made, pytest.raises(ProviderError):
-        list(stream_with_retry(made, ask(model_of(provider), "cut:2 text:4"), Cancel(), FAST))
-    assert len(server.requests) == before + 1
+    prompt = f"cut:2 tries:2 text:4\n{api}"
+    with client(provider, server.url) as made:
+        events = list(stream_with_retry(made, ask(model_of(provider), prompt), Cancel(), FAST))
+    assert len(server.requests) == before + 3
+    retries = [at for at, event in enumerate(events) if isinstance(event, Retrying)]
+    assert len(retries) == 2
+    assert text_of(events[retries[-1] :]) == "abcd " * 4
 
 
 @pytest.mark.parametrize("fault", ["cut:0 text:4", "reset:0 text:4"])

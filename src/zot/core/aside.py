@@ -87,12 +87,20 @@ class SideQuestion:
             tools=agent.toolbox.specs,
             cache_key=agent.session.id,
         )
+        seen = types.Usage()
         stream = stream_with_retry(self._provider, request, self._cancel, agent.settings.retry, ())
         with closing(stream):
             for event in stream:
                 self._cancel.check()
                 if isinstance(event, types.TextDelta):
                     self._show(event.text)
+                elif isinstance(event, types.UsageSeen):
+                    seen = event.usage
+                elif isinstance(event, types.Retrying):
+                    self._usage = add(self._usage, priced(seen, agent.model.price))
+                    seen = types.Usage()
+                    if event.dropped:
+                        self._show(f"\n\n[{event.reason}; the answer begins anew]\n\n")
                 elif isinstance(event, types.Finished):
                     self._usage = add(self._usage, priced(event.usage, agent.model.price))
                     return event

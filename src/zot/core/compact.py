@@ -12,7 +12,7 @@ from typing import Literal, assert_never
 import msgspec
 
 from zot.cancel import Cancel
-from zot.core.cost import estimate, priced
+from zot.core.cost import add, estimate, priced
 from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
 from zot.provider import types
@@ -115,11 +115,13 @@ class Compactor:
             max_output=min(SUMMARY_TOKENS, self._model.max_output),
         )
         finished: types.Finished | None = None
-        self.spent = types.Usage()
+        self.spent = spent_before = types.Usage()
         with closing(stream_with_retry(self._provider, request, cancel, self._retry)) as stream:
             for event in stream:
                 if isinstance(event, types.UsageSeen | types.Finished):
-                    self.spent = priced(event.usage, self._model.price)
+                    self.spent = add(spent_before, priced(event.usage, self._model.price))
+                elif isinstance(event, types.Retrying):
+                    spent_before = self.spent
                 cancel.check()
                 if isinstance(event, types.Finished):
                     finished = event

@@ -72,6 +72,8 @@ class PiServer(LineServer):
         self._ticking = threading.Condition(self._wire)
         self._ended = False
         self._aborts: list[PiIncoming] = []
+        self._retry: RetryPolicy | None = None
+        """As it was before the client changed it."""
         self._lock = threading.Lock()
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
@@ -303,7 +305,8 @@ class PiServer(LineServer):
             case commands.SetAutoCompaction(enabled):
                 runtime.change_settings(compact_at=1.0 if enabled else None)
             case commands.SetAutoRetry(enabled):
-                policy = RetryPolicy() if enabled else RetryPolicy(max_attempts=1)
+                self._retry = self._retry or runtime.settings.retry
+                policy = self._retry if enabled else RetryPolicy(max_attempts=1)
                 runtime.change_settings(retry=policy)
             case commands.SetSessionName(name):
                 runtime.set_title(name)

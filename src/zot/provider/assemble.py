@@ -244,7 +244,7 @@ class Assembler:
     def cut(self) -> BadResponse:
         """What to raise when the body ended before the answer did."""
         error = BadResponse(f"{self.provider}: the answer ended before it was complete")
-        error.retryable = True  # the retry layer asks again only when there was no content
+        error.retryable = True  # the connection was closed too early, if politely
         return error
 
     def failed(self, text: str, kind: str = "", status: int | None = None) -> ProviderError:

@@ -149,6 +149,8 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
                 "FILE"),
         Setting("idle_timeout", "number", "give up on a stream that is silent for so long", "S",
                 file="user", default=120, sdk=True),
+        Setting("max_tries", "whole", "how often a model call is tried: 1 is never again", "N",
+                file="user", default=10, sdk=True),
         Setting("compact_at", "percent", "compact at this part of the model's window; 0: never",
                 "PERCENT", fixed={"--no-auto-compact": 0}, file="project", default=85,
                 old=("auto_compact_threshold",), sdk=True),

@@ -33,7 +33,9 @@ Faults:
     overflow         the error says that the prompt is too long
     echo-key         the error repeats the key it was sent
     hang             never answer                      hang:headers, hang:N   after head, N deltas
+    tries:N          faults strike in the first N attempts only
     cut[:N]          close after N deltas, or in the middle; cut:0 before the head
+    cut:head         close in the middle of the head
     reset[:N]        the same with a TCP reset
     error[:TYPE]     an error event in the middle      garbage    lines that are not events
     nostop           leave out what ends an answer     refuse     the model refuses
@@ -63,7 +65,8 @@ FORMS = {
     **dict.fromkeys(("noindex", "noid", "whole", "nodone", "close", "overflow", "echo-key"), ""),
     "refuse": "",
     "rounds": NUMBER,
-    **dict.fromkeys(("cut", "reset"), r"|\d+"),
+    **dict.fromkeys(("cut", "reset"), r"|\d+|head"),
+    "tries": NUMBER,
     "hang": r"|\d+|headers",
     "error": r"|\w+",
     "status": r"[1-5]\d\d(:\d+)?",

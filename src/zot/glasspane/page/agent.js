@@ -153,7 +153,10 @@ export class AgentView {
       case "ToolSaid": this.tools.get(data.id)?.said(data); break;
       case "ToolEnded": this.tools.get(data.id)?.ended(data, at); this.endSpan(at); break;
       case "Failed": this.open = null; this.add(new TextEntry("error", data.message)); break;
-      case "Retrying": this.add(new TextEntry("note", `tries again: ${data.reason}`)); break;
+      case "Retrying":
+        this.open = null;
+        this.add(new TextEntry("note", `tries again: ${data.reason}${data.dropped ? "; the answer begins anew" : ""}`));
+        break;
       case "CompactStarted": this.add(new TextEntry("note", "the conversation is being summarised")); break;
       case "CompactEnded": if (data.summary) this.add(new TextEntry("note", `summary: ${data.summary}`)); break;
       case "RunsModel": if (data.instead_of) this.add(new TextEntry("note", `${data.model} goes on instead of ${data.instead_of}`)); break;

@@ -40,7 +40,7 @@ class Program(Frozen):
     network: bool = False
     """In a jail: whether it may use the network."""
     given: bytes = b""
-    """What it finds on the descriptor trees.GIVEN."""
+    """In a jail: what its keeper must know; see walls.py."""
     jailed: bool = False
 
 

@@ -112,7 +112,7 @@ class Supervisor:
         program: str = "",
     ) -> ProcessResult:
         """Run a program to its end, argv[0] if it is not named. `on_output` gets stdout and stderr
-        as they come; what is `given` it can read from descriptor trees.GIVEN.
+        as they come; `given` is what the keeper of a jailed program must know (walls.py).
 
         The program is over when its first process exits; what that left behind is stopped. An
         abort is not an exception here: the result says so, and nothing is left running.

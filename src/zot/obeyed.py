@@ -227,8 +227,8 @@ def _linked_outside(folders: Iterable[Listed]) -> list[str]:
 class Aftermath(NamedTuple):
     """What was done about the things that commands left."""
 
-    renamed: list[tuple[str, str]]
-    """The path, and the new name."""
+    renamed: list[tuple[Thing, str]]
+    """With the new name."""
     failed: list[tuple[str, OSError]]
     opened: list[str]
     """Directories that could not be listed, and can be now."""
@@ -247,11 +247,7 @@ def put_right(
     for _ in range(ROUNDS):
         now = survey.look(before.closed, opening=True)
         after.opened.extend(now.opened)
-        fresh = [
-            thing
-            for thing in now.things.values()
-            if thing.path not in PROTECTED and not is_old(thing)
-        ]
+        fresh = [thing for thing in now.things.values() if not is_old(thing)]
         count = len(after.renamed)
         for thing in fresh:
             try:
@@ -260,7 +256,7 @@ def put_right(
                 after.failed.append((thing.path, error))
             else:
                 if name:
-                    after.renamed.append((thing.path, name))
+                    after.renamed.append((thing, name))
         if len(after.renamed) == count:
             break
     after.unseen.extend(path for key, path in now.closed.items() if key not in before.closed)

@@ -1,10 +1,10 @@
 """Remembers, on disk, what a jail's directory held before the first of the commands that run now.
 
-The file outlives a zot that is killed: the last keeper of its commands, or the next zot that
-starts in the directory, renames what they left (obeyed.py). Everybody with something in the jail
-holds a shared lock on the file, so whoever gets it alone knows that nothing runs there. A second
-zot in the same directory takes over what the first one saw: a repository that a command of the
-first has just made is no older for it.
+The file outlives a zot that is killed: the last keeper of its commands, or the next zot that starts
+in the directory, renames what they left (obeyed.py). Everybody with something in the jail holds a
+shared lock on the file, so whoever gets it alone knows that nothing runs there. A second zot in the
+same directory takes over what the first one saw: a repository that a command of the first has just
+made is no older for it. The first byte says whether the rest still counts.
 
 Standard library only, as obeyed.py.
 """
@@ -16,10 +16,13 @@ import hashlib
 import json
 import os
 
-from zot.beneath import FOLDER, LOOK, open_real
-from zot.obeyed import Aftermath, Look, Survey, Thing, put_right
+from zot.beneath import FOLDER, LOOK, is_below, open_real
+from zot.obeyed import PROTECTED, Aftermath, Look, Survey, Thing, put_right
 
 MAX_BYTES = 64 << 20
+IN_USE, OVER = b"+", b"-"
+LATER = 15_000_000_000
+"""Nanoseconds after a killed zot last touched its record: what is newer is not of its commands."""
 
 
 def record_path(home: str, root: str) -> str:
@@ -40,35 +43,21 @@ class Record:
     @classmethod
     def open(cls, path: str, *, create: bool) -> Record | None:
         """None: there is none."""
-        while True:
-            try:
-                fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT * create, 0o600)
-            except FileNotFoundError:
-                if not create:
-                    return None
-                os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-                continue
-            record = cls(path, fd)
-            if os.fstat(fd).st_nlink:
-                return record
-            os.close(fd)  # the last of its users removed it meanwhile
+        try:
+            return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except FileNotFoundError:
+            if not create:
+                return None
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600))
 
     def read(self, root: str) -> Look | None:
         """What was there; None: it says nothing of that directory."""
-        data = os.pread(self._fd, MAX_BYTES, 0)
-        try:
-            content = json.loads(data)
-            if content["root"] != root:
-                return None
-            things = [
-                Thing(path, (device, inode), is_link)
-                for path, device, inode, is_link in content["things"]
-            ]
-            closed = {(device, inode): path for path, device, inode in content["closed"]}
-            known = {thing.key: thing for thing in things}
-            return Look(known, closed, [], content["began"], content["finished"])
-        except (ValueError, TypeError, KeyError):
-            return None  # empty, or cut by a full disk
+        place, look = _parsed(os.pread(self._fd, MAX_BYTES, 0))
+        return look if place == root else None
+
+    def touched(self) -> int:
+        return os.fstat(self._fd).st_mtime_ns
 
     def write(self, root: str, look: Look) -> None:
         """Only while it is held alone."""
@@ -79,19 +68,22 @@ class Record:
             "things": [(thing.path, *key, thing.is_link) for key, thing in look.things.items()],
             "closed": [(path, *key) for key, path in look.closed.items()],
         }
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(content).encode(), 0)
+        data = IN_USE + json.dumps(content).encode()
+        os.pwrite(self._fd, data, 0)  # over the old one: cheaper than blocks of its own each time
+        os.ftruncate(self._fd, len(data))
+
+    def touch(self) -> None:
+        """Something still runs."""
+        os.utime(self._fd)
 
     def share(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
-    def leave(self) -> bool:
-        """Remove the record if nobody else uses it; whether nobody does."""
-        self.is_alone = _lock(self._fd, fcntl.LOCK_EX)
-        if self.is_alone:
-            os.unlink(self.path)
+    def leave(self) -> None:
+        """Mark it as over if nobody else uses it, and close it."""
+        if _lock(self._fd, fcntl.LOCK_EX):
+            os.pwrite(self._fd, OVER, 0)
         os.close(self._fd)
-        return self.is_alone
 
     def close(self) -> None:
         os.close(self._fd)
@@ -109,14 +101,69 @@ def recover(path: str, root: str) -> Aftermath | None:
     before = record.read(root)
     after = None
     if before is not None:
-        folder = open_real(root, LOOK | FOLDER)
-        try:
-            survey = Survey(root, folder)
-            after = put_right(survey, folder, lambda thing: before.had(thing, root), before)
-        finally:
-            os.close(folder)
+        after = _put_right(root, before, record.touched() + LATER)
     record.leave()
     return after
+
+
+def _put_right(root: str, before: Look, ended: int) -> Aftermath:
+    folder = open_real(root, LOOK | FOLDER)
+
+    def is_old(thing: Thing) -> bool:
+        if before.had(thing, root):
+            return True
+        path = os.path.join(root, thing.path)
+        try:
+            if thing.path in PROTECTED and not os.listdir(path):
+                return True  # the cover of what was not there
+        except OSError:
+            pass  # no directory
+        try:
+            return os.lstat(path).st_ctime_ns > ended  # the user's own, made since
+        except OSError:
+            return True  # it is gone again
+
+    try:
+        return put_right(Survey(root, folder), folder, is_old, before)
+    finally:
+        os.close(folder)
+
+
+def overlapping(path: str, root: str) -> list[tuple[str, Look]]:
+    """Directories above or below this one where something runs in a jail now, and what was there
+    before. A command of such a jail may have made what we see."""
+    found = []
+    folder = os.path.dirname(path)
+    for name in os.listdir(folder):
+        other = os.path.join(folder, name)
+        try:
+            fd = os.open(other, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # it has just been removed
+        try:
+            place, look = _parsed(os.pread(fd, MAX_BYTES, 0))
+            overlaps = is_below(place, root) or is_below(root, place)
+            if place and other != path and overlaps and not _lock(fd, fcntl.LOCK_EX):
+                found.append((place, look))
+        finally:
+            os.close(fd)
+    return found
+
+
+def _parsed(data: bytes) -> tuple[str, Look]:
+    """The directory that a record tells of; empty: it tells of none."""
+    try:
+        content = json.loads(data[1:]) if data[:1] == IN_USE else {}
+        things = [
+            Thing(path, (device, inode), is_link)
+            for path, device, inode, is_link in content["things"]
+        ]
+        closed = {(device, inode): path for path, device, inode in content["closed"]}
+        known = {thing.key: thing for thing in things}
+        look = Look(known, closed, [], content["began"], content["finished"])
+        return content["root"], look
+    except (ValueError, TypeError, KeyError):  # not written yet, or cut by a full disk
+        return "", Look({}, {}, [], 0, finished=True)
 
 
 def _lock(fd: int, kind: int) -> bool:

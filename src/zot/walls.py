@@ -45,6 +45,8 @@ ARGUMENTS = ("--info-fd", str(INFO), "--file", str(GATE), WAITING)
 SECONDS = 20
 """How long bubblewrap may take to get there."""
 PAGE = 4096
+LOOKS = 200
+"""How often something is looked for that another process keeps moving to and fro."""
 MOVED = "has just been moved or replaced"
 """In the error of a try that may work when it is made again."""
 
@@ -219,15 +221,17 @@ def _enter(pid: int, call: Callable[..., int]) -> None:
 
 def _opened(folder: int, path: str, expected: tuple[int, int]) -> int:
     """What zot saw at that path. Raises OSError: something else is there now."""
-    try:
-        fd = open_plain(folder, path, LOOK)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-            raise OSError(error.errno, MOVED, path or "/") from None
-        raise OSError(error.errno, error.strerror, path) from None
-    if identity(os.fstat(fd)) != expected:
-        raise OSError(errno.ESTALE, MOVED, path or "/")
-    return fd
+    for _ in range(LOOKS):
+        try:
+            fd = open_plain(folder, path, LOOK)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                continue
+            raise OSError(error.errno, error.strerror, path) from None
+        if identity(os.fstat(fd)) == expected:
+            return fd
+        os.close(fd)
+    raise OSError(errno.ESTALE, MOVED, path or "/")
 
 
 def _mount_root(root: str, expected: tuple[int, int], call: Callable[..., int]) -> int:

@@ -63,6 +63,9 @@ class Shell(Protocol):
 
     @property
     def jailed(self) -> bool: ...
+    @property
+    def jail_root(self) -> str:
+        """The directory that a jail keeps to, without links; empty: there is no jail."""
 
     def set_jail(self, on: bool) -> None:
         """Raises ConfigError when the working directory cannot be a jail."""

@@ -21,9 +21,9 @@ MAX_NOTES = 20
 
 def sentences(after: Aftermath, root: str) -> list[str]:
     notes = [
-        f"jailed: {path!r} was renamed to {name!r}: other programs would run or obey it, outside"
-        " of the jail"
-        for path, name in after.renamed
+        f"jailed: {thing.path!r} was renamed to {name!r}: other programs would run or obey it,"
+        " outside of the jail"
+        for thing, name in after.renamed
     ]
     notes += [
         f"jailed: {path!r} appeared, which other programs obey, and could not be renamed:"
@@ -91,6 +91,10 @@ class Residents:
         self._count = 0
         self._before: Look | None = None
         self._watching = ExitStack()
+
+    @property
+    def are_there(self) -> bool:
+        return self._count > 0
 
     @contextmanager
     def one_more(self, before: Look, tell: Tell) -> Iterator[None]:

@@ -27,7 +27,7 @@ from zot.core.shell import Program, Tell
 from zot.errors import ConfigError, NotStarted, ToolError
 from zot.files import lock
 from zot.home import user_dir
-from zot.obeyed import PROTECTED, Look, Survey, Thing, is_repository, put_right
+from zot.obeyed import PROTECTED, Key, Look, Survey, Thing, is_repository, put_right
 from zot.record import record_path, recover
 from zot.text import Frozen
 from zot.tools import paths
@@ -109,13 +109,17 @@ class Jail(Place):
         self._looking = threading.Lock()
         self._commands: dict[int, Look] = {}
         """Those that run now, by what was there before each of them."""
+        self._renamed: set[Key] = set()
+        """What was renamed while something ran that still runs."""
+        self._top: dict[int, list[Key]] = {}
+        """What covers the protected names at the top, for each that runs."""
         self._residents = Residents(self._look_for_residents)
         remove_covers(self._root_fd)
         self._recovered = self._recover()
         """What was renamed because a zot was killed; said with the first command."""
 
     def _look_for_residents(self, before: Look) -> list[str]:
-        with self._quiet_time() as quiet:
+        with self._quiet_time([]) as quiet:  # they live, so it has begun
             return self._put_right(quiet, before, spare=True)
 
     def _recover(self) -> list[str]:
@@ -212,44 +216,50 @@ class Jail(Place):
                 told.append(note)
                 tell(note)
 
-        with self._quiet_time() as quiet:
+        secrets = self._secrets()
+        with self._quiet_time(secrets) as quiet:
             for note in (*self._recovered, *quiet.notes):
                 tell_once(note)
-            before = self._look()
+            before = quiet.first_look() or self._look()
+            top: list[Key] = []
+            self._top[id(top)] = top
 
             def look() -> list[str]:
                 return self._put_right(quiet, before)
 
             try:
                 with protected(self._root_fd, self.root, self._protected) as covers:
-                    words = [*self._wrap(program, network=network), *ARGUMENTS]
+                    words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
                     walls = Walls(words, before, covers, quiet)
+                    top[:] = [(device, inode) for _, device, inode, _ in covers]
                     if not self._ready:
                         self._probe(supervisor, program, env, cancel, walls)
                         self._ready = True
                         for note in self._weaknesses(quiet):
                             tell_once(note)
-                        words[:] = [*self._wrap(program, network=network), *ARGUMENTS]
+                        words[:] = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
                     stays = self._residents.one_more(before, tell_once)
                     with stays if lasts else Watch(look, tell_once):
                         yield walls
             finally:  # also after an error: it may have run all the same
                 for note in () if lasts else look():
                     tell_once(note)
+                del self._top[id(top)]
 
     @contextmanager
-    def _quiet_time(self) -> Iterator[Quiet]:
+    def _quiet_time(self, secrets: list[str]) -> Iterator[Quiet]:
+        hidden = [path for path in secrets if is_below(path, self.root)]
         with self._looking:
-            quiet = self._quiet.enter()
+            quiet = self._quiet.enter(hidden)
         try:
             yield quiet
         finally:
             with self._looking:
-                self._quiet.leave()
+                if self._quiet.leave():
+                    self._renamed.clear()
 
-    def _look_around(self) -> Quiet:
+    def _look_around(self, hidden: list[str]) -> Quiet:
         record = record_path(self.zot_home, self.root)
-        hidden = [path for path in self._secrets() if is_below(path, self.root)]
         return Quiet(self._survey, self._root_fd, record, self._protected, hidden)
 
     def _look(self) -> Look:
@@ -286,14 +296,22 @@ class Jail(Place):
         have made that still runs: its own result tells the model."""
         with self._looking:  # two who see the same would rename it twice
             running = list(self._commands.values())
-            others = [look for look in running if look is not before]
+            others = self._residents.are_there or any(look is not before for look in running)
+
+            quiet.touch()
+            own = {key for keys in self._top.values() for key in keys}
 
             def is_old(thing: Thing) -> bool:
-                if quiet.had(thing) or (others and thing.key in before.things):
+                if quiet.had(thing) or thing.key in own:
+                    return True
+                if thing.key in self._renamed:
+                    return False  # a command gave it its name back
+                if others and thing.key in before.things:
                     return True
                 return spare and not all(thing.key in look.things for look in running)
 
             after = put_right(self._survey, self._root_fd, is_old, quiet.look)
+            self._renamed.update(thing.key for thing, _ in after.renamed)
         if not quiet.look.finished:
             after = after._replace(finished=False)
         return sentences(after, self.root)
@@ -308,7 +326,7 @@ class Jail(Place):
             )
         return program
 
-    def _wrap(self, program: str, *, network: bool = False) -> list[str]:
+    def _wrap(self, program: str, secrets: list[str], *, network: bool = False) -> list[str]:
         """bubblewrap with its arguments, in order: what comes later lies on top."""
         words = [program, *NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
         if not network:
@@ -329,7 +347,7 @@ class Jail(Place):
         if network:  # where names are looked up may be said below /run
             resolver = os.path.realpath(RESOLVER)
             words += ["--ro-bind-try", resolver, resolver]
-        for path in self._secrets():
+        for path in secrets:
             if not is_below(path, self.root):
                 is_folder = os.path.isdir(path)
                 words += ["--tmpfs", path] if is_folder else ["--ro-bind", "/dev/null", path]
@@ -358,7 +376,7 @@ class Jail(Place):
         """Can it make a jail here at all? A refusal must not look like the command's own."""
         said = bytearray()
         shell = paths.shell(self.cwd, self.environ)
-        argv = [*self._wrap(program), *ARGUMENTS, "--", shell, "-c", "exit 0"]
+        argv = [*self._wrap(program, self._secrets()), *ARGUMENTS, "--", shell, "-c", "exit 0"]
         rest = env, said.extend, cancel, PROBE_SECONDS
         result = self._started(supervisor, argv, rest, walls)
         cancel.check()

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
+from typing import NoReturn
 
 from zot.beneath import LOOK, identity, is_below, open_plain, path_of
 from zot.errors import ToolError
-from zot.obeyed import Look, Survey, Thing, few_covers, put_right
-from zot.record import Record
+from zot.obeyed import Key, Look, Survey, Thing, few_covers
+from zot.record import Record, overlapping, recover
 from zot.tools.aftermath import sentences
 from zot.walls import Cover
 
@@ -34,8 +35,12 @@ class Quiet:
         self._root = survey.root
         self._folder = folder
         self._open = ExitStack()
+        self._now: Look | None = None
         self._held: list[tuple[int, bool]] = []
         """Descriptors of what is covered, and whether it is hidden."""
+        after = recover(record, survey.root)  # of a zot that was killed
+        if after is not None:
+            self.notes += sentences(after, survey.root)
         opened = Record.open(record, create=True)
         assert opened is not None
         self._record = opened
@@ -53,6 +58,11 @@ class Quiet:
     def had(self, thing: Thing) -> bool:
         return self.look.had(thing, self._root)
 
+    def first_look(self) -> Look | None:
+        """What is there now, for whoever comes first; None: time has passed since."""
+        look, self._now = self._now, None
+        return look
+
     def covers(self) -> list[Cover]:
         """Where all of it is now."""
         covers = []
@@ -63,24 +73,40 @@ class Quiet:
                 covers.append((path[len(self._root) + 1 :], *identity(status), is_hidden))
         return covers
 
+    def touch(self) -> None:
+        """Something still runs."""
+        self._record.touch()
+
     def close(self) -> None:
         self._open.close()
         self._record.leave()
 
     def _looked(self, survey: Survey) -> Look:
-        look = survey.look()
+        look = self._now = survey.look()
         before = self._record.read(self._root)
         if not self._record.is_alone and before is not None:
             return self._shared(before, look)
-        if before is not None:  # of a zot that was killed
-            after = put_right(
-                survey, self._folder, lambda thing: before.had(thing, self._root), before
-            )
-            self.notes += sentences(after, self._root)
-            look = survey.look()
+        for place, other in overlapping(self._record.path, self._root):
+            look = look._replace(things=self._older(look, place, other))
         self._record.write(self._root, look)
         self._record.share()
         return look
+
+    def _older(self, look: Look, place: str, other: Look) -> dict[Key, Thing]:
+        """Without what a command of the jail at that place may have made.
+
+        Raises:
+            ToolError: such a command hides what was there before.
+        """
+        for key, thing in other.things.items():
+            path = os.path.join(place, thing.path)
+            if is_below(path, self._root) and key not in look.things:
+                self._missing(path)
+        return {
+            key: thing
+            for key, thing in look.things.items()
+            if key in other.things or not is_below(os.path.join(self._root, thing.path), place)
+        }
 
     def _shared(self, before: Look, now: Look) -> Look:
         """What another zot saw, whose commands run: as long as they do, ours count as theirs."""
@@ -94,12 +120,15 @@ class Quiet:
                 is_there = identity(os.fstat(fd)) == key
                 os.close(fd)
             if not is_there and key not in now.things:
-                raise ToolError(
-                    f"jailed: {thing.path!r} is gone while a command of another zot runs in"
-                    f" {self._root!r}; no command runs until that one has ended"
-                )
+                self._missing(thing.path)
             things[key] = thing if is_there else now.things[key]
         return before._replace(things=things, linked=now.linked)
+
+    def _missing(self, path: str) -> NoReturn:
+        raise ToolError(
+            f"jailed: {path!r} was moved or removed while a command of another jail runs there; no"
+            f" command runs in {self._root!r} until that one has ended"
+        )
 
     def _paths(self) -> list[str]:
         """What to make read-only."""
@@ -146,19 +175,23 @@ class Quiet:
 class QuietTimes:
     """Hands out the same Quiet as long as somebody uses it."""
 
-    def __init__(self, look: Callable[[], Quiet]) -> None:
+    def __init__(self, look: Callable[[list[str]], Quiet]) -> None:
+        """`look`: how it begins, with what is to be hidden."""
         self._look = look
         self._quiet: Quiet | None = None
         self._users = 0
 
-    def enter(self) -> Quiet:
+    def enter(self, hidden: list[str]) -> Quiet:
         if self._quiet is None:
-            self._quiet = self._look()
+            self._quiet = self._look(hidden)
         self._users += 1
         return self._quiet
 
-    def leave(self) -> None:
+    def leave(self) -> bool:
+        """Whether nobody uses it any more."""
         self._users -= 1
-        if not self._users and self._quiet is not None:
-            quiet, self._quiet = self._quiet, None
-            quiet.close()
+        if self._users or self._quiet is None:
+            return False
+        quiet, self._quiet = self._quiet, None
+        quiet.close()
+        return True

@@ -10,7 +10,6 @@ disk of a jail, which also follows the symlinks that stay inside.
 from __future__ import annotations
 
 import os
-import sys
 
 LOOK = getattr(os, "O_PATH", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)) | getattr(
     os, "O_CLOEXEC", 0
@@ -59,15 +58,6 @@ def open_real(path: str, flags: int) -> int:
         return open_plain(root, path, flags)
     finally:
         os.close(root)
-
-
-def path_of(fd: int) -> str:
-    """Where an open file is now, in the words of the kernel."""
-    if sys.platform == "darwin":
-        import fcntl  # only there
-
-        return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
-    return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def identity(status: os.stat_result) -> tuple[int, int]:

@@ -31,14 +31,12 @@ def record_path(home: str, root: str) -> str:
 
 
 class Record:
-    """An open record, locked: alone, or together with others."""
+    """An open record. `is_alone`: nobody else uses it, and whoever wants to waits for `share`."""
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self._fd = fd
         self.is_alone = _lock(fd, fcntl.LOCK_EX)
-        if not self.is_alone:
-            fcntl.flock(fd, fcntl.LOCK_SH)
 
     @classmethod
     def open(cls, path: str, *, create: bool) -> Record | None:
@@ -77,6 +75,7 @@ class Record:
         os.utime(self._fd)
 
     def share(self) -> None:
+        """Use it together with others; wait for one that is alone."""
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
     def leave(self) -> None:
@@ -132,7 +131,7 @@ def _put_right(root: str, before: Look, ended: int) -> Aftermath:
 def overlapping(path: str, root: str) -> list[tuple[str, Look]]:
     """Directories above or below this one where something runs in a jail now, and what was there
     before. A command of such a jail may have made what we see."""
-    found = []
+    active = []
     folder = os.path.dirname(path)
     for name in os.listdir(folder):
         other = os.path.join(folder, name)
@@ -144,10 +143,10 @@ def overlapping(path: str, root: str) -> list[tuple[str, Look]]:
             place, look = _parsed(os.pread(fd, MAX_BYTES, 0))
             overlaps = is_below(place, root) or is_below(root, place)
             if place and other != path and overlaps and not _lock(fd, fcntl.LOCK_EX):
-                found.append((place, look))
+                active.append((place, look))
         finally:
             os.close(fd)
-    return found
+    return active
 
 
 def _parsed(data: bytes) -> tuple[str, Look]:

@@ -20,6 +20,7 @@ only bubblewrap make a user namespace, but its owner may enter it.
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
+import ctypes
 import errno
 import fcntl
 import marshal
@@ -27,10 +28,6 @@ import os
 import sys
 
 from zot.beneath import FOLDER, LOOK, NO_LINK, identity, open_plain, parts_of
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Cover = tuple[str, int, int, bool]
 """A path below the working directory, its device and inode, and whether it is to be empty instead
@@ -67,7 +64,7 @@ def packed(
     return marshal.dumps((code, root, identity(status), covers, record))
 
 
-class Gate:
+class JailGate:
     """Holds a jailed program back until its walls stand."""
 
     def __init__(self, given: bytes) -> None:
@@ -152,7 +149,7 @@ class Gate:
             os.write(self._gate, b" ")
         except BrokenPipeError:
             return  # it has ended, and said why
-        call = _system_calls()
+        call = Kernel()
         _enter(_child(self._info), call)
         os.unlink(f"/newroot{WAITING}")
         root = _mount_root(self._root, self._identity, call)
@@ -183,22 +180,25 @@ def _sentence(error: OSError) -> str:
     return f"{error.filename or 'bubblewrap'!r}: {error.strerror}"
 
 
-def _system_calls() -> Callable[..., int]:
-    import ctypes  # only here: its keeper may run programs without a jail
+class Kernel:
+    """System calls that Python has no functions for."""
 
-    library = ctypes.CDLL(None, use_errno=True)
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
 
-    def call(number: int, *arguments: int | bytes) -> int:
+    def __call__(self, number: int, *arguments: int | bytes) -> int:
         # Each as wide as a register: a C function that takes any number of them cannot tell.
         wide = [value if isinstance(value, bytes) else ctypes.c_long(value) for value in arguments]
-        result: int = library.syscall(ctypes.c_long(number), *wide)
+        result: int = self._library.syscall(ctypes.c_long(number), *wide)
         if result < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), f"mounting (system call {number})")
         return result
 
-    call.setns = library.setns  # type: ignore[attr-defined]
-    return call
+    def enter(self, space: int, kind: int) -> None:
+        """Enter an open namespace."""
+        if self._library.setns(space, kind):
+            raise PermissionError(errno.EPERM, "its namespaces cannot be entered", "bubblewrap")
 
 
 def _child(info: int) -> int:
@@ -208,14 +208,13 @@ def _child(info: int) -> int:
     return int(digits)
 
 
-def _enter(pid: int, call: Callable[..., int]) -> None:
+def _enter(pid: int, call: Kernel) -> None:
     spaces = [
         (os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), kind)
         for name, kind in (("user", NEW_USER), ("mnt", NEW_MOUNTS))
     ]
     for fd, kind in spaces:
-        if call.setns(fd, kind):  # type: ignore[attr-defined]
-            raise PermissionError(errno.EPERM, "its namespaces cannot be entered", "bubblewrap")
+        call.enter(fd, kind)
         os.close(fd)
 
 
@@ -234,7 +233,7 @@ def _opened(folder: int, path: str, expected: tuple[int, int]) -> int:
     raise OSError(errno.ESTALE, MOVED, path or "/")
 
 
-def _mount_root(root: str, expected: tuple[int, int], call: Callable[..., int]) -> int:
+def _mount_root(root: str, expected: tuple[int, int], call: Kernel) -> int:
     """Make the working directory writable in the jail; the mount's descriptor."""
     old = os.open("/oldroot", LOOK | FOLDER)
     source = _copy(_opened(old, root, expected), NO_SETUID | NO_DEVICES, call)
@@ -251,7 +250,7 @@ def _mount_root(root: str, expected: tuple[int, int], call: Callable[..., int]) 
     return source
 
 
-def _copy(fd: int, attributes: int, call: Callable[..., int]) -> int:
+def _copy(fd: int, attributes: int, call: Kernel) -> int:
     """A mount, in no place yet, of what is open; with these attributes besides its own."""
     tree = call(OPEN_TREE, fd, b"", EMPTY_PATH | RECURSIVE | CLONE | CLOEXEC)
     setting = b"".join(value.to_bytes(8, sys.byteorder) for value in (attributes, 0, 0, 0))
@@ -259,7 +258,7 @@ def _copy(fd: int, attributes: int, call: Callable[..., int]) -> int:
     return tree
 
 
-def _nothing(target: int, call: Callable[..., int]) -> int:
+def _nothing(target: int, call: Kernel) -> int:
     """A mount, in no place yet, of an empty directory or file, as the target is."""
     if (os.fstat(target).st_mode & 0o170000) != 0o040000:
         null = os.open("/newroot/dev/null", LOOK | NO_LINK)
@@ -269,5 +268,5 @@ def _nothing(target: int, call: Callable[..., int]) -> int:
     return call(FSMOUNT, system, 1, NO_SETUID | NO_DEVICES)
 
 
-def _mount(source: int, target: int, call: Callable[..., int]) -> None:
+def _mount(source: int, target: int, call: Kernel) -> None:
     call(MOVE_MOUNT, source, b"", target, b"", FROM_DESCRIPTOR | TO_DESCRIPTOR)

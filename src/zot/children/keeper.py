@@ -36,7 +36,7 @@ class ChildKeeper:
     def run(self, argv: list[str], handed: bytes) -> None:
         gate = None
         try:
-            gate = walls.Gate(handed) if handed else None
+            gate = walls.JailGate(handed) if handed else None
             self.child = trees.spawn(argv[0], argv, os.environ)
         except OSError as error:
             self.tell(NOT_STARTED, str(error.strerror))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import stat
 import sys
 
-from zot.beneath import LOOK, is_below, open_real, path_of
+from zot.beneath import LOOK, is_below, open_real
 from zot.beneath import parts_of as _parts
 from zot.obeyed import is_obeyed, is_repository
 from zot.tools.disk import FOLDER, READ, Disk, Outside
@@ -101,6 +102,13 @@ def read_link(name: str, folder: int) -> str | None:
         if error.errno in (errno.EINVAL, errno.ENOENT):
             return None
         raise
+
+
+def path_of(fd: int) -> str:
+    """Where an open file is now, in the words of the kernel."""
+    if sys.platform == "darwin":
+        return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def has_openat2() -> bool:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import NoReturn
 
-from zot.beneath import LOOK, identity, is_below, open_plain, path_of
+from zot.beneath import LOOK, identity, is_below, open_plain
 from zot.errors import ToolError
 from zot.obeyed import Key, Look, Survey, Thing, few_covers
 from zot.record import Record, overlapping, recover
 from zot.tools.aftermath import sentences
+from zot.tools.beneath import path_of
 from zot.walls import Cover
 
 GONE = " (deleted)"
@@ -44,6 +45,8 @@ class Quiet:
         opened = Record.open(record, create=True)
         assert opened is not None
         self._record = opened
+        if not opened.is_alone:
+            opened.share()
         try:
             self.look = self._looked(survey)
             paths = [path for path in self._paths() if path not in known]

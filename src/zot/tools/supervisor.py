@@ -87,7 +87,7 @@ class CommandKeeper:
         gate = None
         try:
             os.chdir(cwd)
-            gate = walls.Gate(given) if given else None
+            gate = walls.JailGate(given) if given else None
             self.shell = trees.spawn(program, argv, env)
         except OSError as error:
             if gate is not None:

@@ -20,6 +20,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from zot.beneath import FOLDER, LOOK, identity, open_plain, parts_of
@@ -151,9 +152,8 @@ class Survey:
 
     def _listed(self, path: str) -> Listed:
         now = time.time_ns()
-        status = os.stat(os.path.join(self.root, path), follow_symlinks=False)
         known = self._known.get(path)
-        if known and (known.key, known.changed) == (identity(status), status.st_ctime_ns):
+        if known and self._is_unchanged(path, known):
             return known
         fd = open_plain(self._folder, path, LIST)
         try:
@@ -164,6 +164,13 @@ class Survey:
             os.close(fd)
         is_fresh = status.st_ctime_ns > now - FRESH
         return listed._replace(changed=0) if is_fresh else listed
+
+    def _is_unchanged(self, path: str, known: Listed) -> bool:
+        try:
+            status = os.stat(os.path.join(self.root, path), follow_symlinks=False)
+        except OSError:
+            return False  # it went away, or the path is too long to be said at once
+        return (known.key, known.changed) == (identity(status), status.st_ctime_ns)
 
     def _shut(self, path: str) -> tuple[Key, str]:
         """The directory on the way to a path that keeps us from listing it. Raises OSError: it
@@ -196,21 +203,26 @@ class Survey:
 
 
 def _read(path: str, status: os.stat_result, entries: Iterable[os.DirEntry[str]]) -> Listed:
-    folders, things, linked, inodes = [], [], [], {}
-    device = status.st_dev
+    folders, things, linked, names = [], [], [], {}
     for entry in entries:
-        inodes[entry.name] = entry.inode()
         below = os.path.join(path, entry.name)
-        if is_obeyed(entry.name):
-            things.append(Thing(below, (device, entry.inode()), entry.is_symlink()))
-        elif entry.is_dir(follow_symlinks=False):
+        names[entry.name] = entry
+        if not is_obeyed(entry.name) and entry.is_dir(follow_symlinks=False):
             folders.append(entry.name)
-        elif entry.is_file(follow_symlinks=False):
-            links = entry.stat(follow_symlinks=False).st_nlink
-            if links > 1:
-                linked.append(((device, entry.inode()), links, below))
-    if is_repository(inodes):
-        things.append(Thing(os.path.join(path, "HEAD"), (device, inodes["HEAD"])))
+            continue
+        try:
+            # Not `inode()` and the directory's device: some file systems say others there.
+            file = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # it went away, which must not hide the others
+        if is_obeyed(entry.name):
+            things.append(Thing(below, identity(file), entry.is_symlink()))
+        elif stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
+            linked.append((identity(file), file.st_nlink, below))
+    if is_repository(names):
+        with suppress(FileNotFoundError):
+            key = identity(names["HEAD"].stat(follow_symlinks=False))
+            things.append(Thing(os.path.join(path, "HEAD"), key))
     return Listed(identity(status), status.st_ctime_ns, folders, things, linked)
 
 

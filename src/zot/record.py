@@ -78,9 +78,14 @@ class Record:
         """Use it together with others; wait for one that is alone."""
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
+    def take_alone(self) -> bool:
+        """Whether nobody else uses it; if somebody does, it is ours no longer."""
+        self.is_alone = _lock(self._fd, fcntl.LOCK_EX)
+        return self.is_alone
+
     def leave(self) -> None:
         """Mark it as over if nobody else uses it, and close it."""
-        if _lock(self._fd, fcntl.LOCK_EX):
+        if self.take_alone():
             os.pwrite(self._fd, OVER, 0)
         os.close(self._fd)
 

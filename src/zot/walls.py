@@ -33,7 +33,7 @@ Cover = tuple[str, int, int, bool]
 """A path below the working directory, its device and inode, and whether it is to be empty instead
 of read-only."""
 
-FILTER, GATE, INFO = 99, 98, 97
+FILTER, GATE, INFO = 253, 252, 251
 """Descriptors that bubblewrap finds: the filter of system calls, the pipe it waits at, and where
 it tells its process."""
 WAITING = "/dev/.zot-gate"
@@ -67,9 +67,9 @@ def packed(
 class JailGate:
     """Holds a jailed program back until its walls stand."""
 
-    def __init__(self, given: bytes) -> None:
+    def __init__(self, plan: bytes) -> None:
         """Lay bubblewrap's descriptors ready; it is started next."""
-        code, self._root, self._identity, self._covers, self._record = marshal.loads(given)
+        code, self._root, self._identity, self._covers, self._record = marshal.loads(plan)
         self._lock = -1
         if self._record:  # as long as the program runs, nobody takes the directory for quiet
             self._lock = os.open(self._record, os.O_RDWR | os.O_CLOEXEC)

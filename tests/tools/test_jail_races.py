@@ -202,6 +202,18 @@ def test_a_repository_within_a_renamed_one_is_renamed_too(
 
 
 @needs_bwrap
+def test_a_path_too_long_to_be_said_at_once_hides_nothing(
+    jail: Jail, supervisor: Supervisor, root: Path
+) -> None:
+    name = "d" * 200
+    deep = f"for i in $(seq 25); do mkdir {name}; cd {name}; done; mkdir .git; touch .envrc"
+    assert "was renamed" in ran(jail, supervisor, deep)[0]
+    found = subprocess.run(["find", ".", "-name", ".git"], cwd=root, capture_output=True).stdout
+    assert found == b""
+    subprocess.run(["rm", "-r", name], cwd=root, check=True)
+
+
+@needs_bwrap
 @needs_user
 def test_a_directory_that_cannot_be_listed_hides_nothing(
     jail: Jail, supervisor: Supervisor, root: Path

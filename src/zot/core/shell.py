@@ -39,7 +39,7 @@ class Program(Frozen):
     env: dict[str, str]
     network: bool = False
     """In a jail: whether it may use the network."""
-    given: bytes = b""
+    plan: bytes = b""
     """In a jail: what its keeper must know; see walls.py."""
     jailed: bool = False
 

@@ -92,10 +92,6 @@ class Residents:
         self._before: Look | None = None
         self._watching = ExitStack()
 
-    @property
-    def are_there(self) -> bool:
-        return self._count > 0
-
     @contextmanager
     def one_more(self, before: Look, tell: Tell) -> Iterator[None]:
         """While one of them lives; `before`: what is there as it begins, which counts if it is the

@@ -113,14 +113,10 @@ class Jail(Place):
         """What was renamed while something ran that still runs."""
         self._top: dict[int, list[Key]] = {}
         """What covers the protected names at the top, for each that runs."""
-        self._residents = Residents(self._look_for_residents)
+        self._residents = Residents(lambda before: self._look_again(before, spare=True))
         remove_covers(self._root_fd)
         self._recovered = self._recover()
         """What was renamed because a zot was killed; said with the first command."""
-
-    def _look_for_residents(self, before: Look) -> list[str]:
-        with self._quiet_time([]) as quiet:  # they live, so it has begun
-            return self._put_right(quiet, before, spare=True)
 
     def _recover(self) -> list[str]:
         try:
@@ -166,7 +162,7 @@ class Jail(Place):
         """Run it; again if a command beside it moved what is to be covered, and nothing ran."""
         for tries_left in reversed(range(TRIES)):
             try:
-                return supervisor.run(argv, Path(self.root), *rest, self._given(walls))
+                return supervisor.run(argv, Path(self.root), *rest, self._plan(walls))
             except NotStarted as error:
                 if MOVED not in str(error) or not tries_left:
                     raise
@@ -192,8 +188,8 @@ class Jail(Place):
         env, network = program.env, program.network
         with self._walls(supervisor, env, cancel, tell, lasts=True, network=network) as walls:
             argv = [*walls.words, "--chdir", program.folder, "--", *program.argv]
-            given = self._given(walls)
-            yield msgspec.structs.replace(program, argv=argv, given=given, jailed=True)
+            plan = self._plan(walls)
+            yield msgspec.structs.replace(program, argv=argv, plan=plan, jailed=True)
 
     @contextmanager
     def _walls(
@@ -217,46 +213,57 @@ class Jail(Place):
                 tell(note)
 
         secrets = self._secrets()
-        with self._quiet_time(secrets) as quiet:
+        quiet = self._enter(secrets)
+        top: list[Key] = []
+        self._top[id(top)] = top
+        before = quiet.look
+        try:
             for note in (*self._recovered, *quiet.notes):
                 tell_once(note)
+            self._recovered = []
             before = quiet.first_look() or self._look()
-            top: list[Key] = []
-            self._top[id(top)] = top
+            with protected(self._root_fd, self.root, self._protected) as covers:
+                top[:] = [(device, inode) for _, device, inode, _ in covers]
+                if not self._ready:
+                    words = [*self._wrap(program, secrets), *ARGUMENTS]
+                    self._probe(supervisor, env, cancel, Walls(words, before, covers, quiet))
+                    self._ready = True
+                    for note in self._weaknesses(quiet):
+                        tell_once(note)
+                words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
+                stays = self._residents.one_more(before, tell_once)
+                watch = Watch(lambda: self._look_again(before), tell_once)
+                with stays if lasts else watch:
+                    yield Walls(words, before, covers, quiet)
+        finally:  # also after an error: it may have run all the same
+            for note in self._leave(quiet, before, look=not lasts):
+                tell_once(note)
+            del self._top[id(top)]
 
-            def look() -> list[str]:
-                return self._put_right(quiet, before)
-
-            try:
-                with protected(self._root_fd, self.root, self._protected) as covers:
-                    words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
-                    walls = Walls(words, before, covers, quiet)
-                    top[:] = [(device, inode) for _, device, inode, _ in covers]
-                    if not self._ready:
-                        self._probe(supervisor, program, env, cancel, walls)
-                        self._ready = True
-                        for note in self._weaknesses(quiet):
-                            tell_once(note)
-                        words[:] = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
-                    stays = self._residents.one_more(before, tell_once)
-                    with stays if lasts else Watch(look, tell_once):
-                        yield walls
-            finally:  # also after an error: it may have run all the same
-                for note in () if lasts else look():
-                    tell_once(note)
-                del self._top[id(top)]
-
-    @contextmanager
-    def _quiet_time(self, secrets: list[str]) -> Iterator[Quiet]:
+    def _enter(self, secrets: list[str]) -> Quiet:
         hidden = [path for path in secrets if is_below(path, self.root)]
         with self._looking:
-            quiet = self._quiet.enter(hidden)
-        try:
-            yield quiet
-        finally:
-            with self._looking:
+            try:
+                return self._quiet.enter(hidden)
+            except OSError as error:
+                where = record_path(self.zot_home, self.root)
+                raise paths.failed(f"jailed: cannot use {where!r}", error) from error
+
+    def _leave(self, quiet: Quiet, before: Look, *, look: bool) -> list[str]:
+        """What was renamed at the end of a command, or of the last program in the jail."""
+        with self._looking:
+            try:
+                alone = self._quiet.users == 1 and quiet.is_alone()
+                return self._put_right(quiet, before, alone=alone) if look or alone else []
+            finally:
                 if self._quiet.leave():
                     self._renamed.clear()
+
+    def _look_again(self, before: Look, *, spare: bool = False) -> list[str]:
+        """What was renamed while something runs."""
+        with self._looking:
+            quiet = self._quiet.current
+            return [] if quiet is None else self._put_right(quiet, before, spare=spare)
 
     def _look_around(self, hidden: list[str]) -> Quiet:
         record = record_path(self.zot_home, self.root)
@@ -266,7 +273,7 @@ class Jail(Place):
         with self._looking:
             return self._survey.look()
 
-    def _given(self, walls: Walls) -> bytes:
+    def _plan(self, walls: Walls) -> bytes:
         """What the keeper must know to make the walls that bubblewrap cannot make."""
         covers = [*walls.covers, *walls.quiet.covers()]
         covers.sort(key=lambda cover: cover[3])  # secrets last: nothing is mounted over them
@@ -290,28 +297,27 @@ class Jail(Place):
             )
         return notes
 
-    def _put_right(self, quiet: Quiet, before: Look, *, spare: bool = False) -> list[str]:
-        """Rename what appeared; what to say of it. What was there before the command, and may be
-        of another one that still runs, is left to that one. `spare`: likewise what any command may
-        have made that still runs: its own result tells the model."""
-        with self._looking:  # two who see the same would rename it twice
-            running = list(self._commands.values())
-            others = self._residents.are_there or any(look is not before for look in running)
+    def _put_right(
+        self, quiet: Quiet, before: Look, *, spare: bool = False, alone: bool = False
+    ) -> list[str]:
+        """Rename what appeared; what to say of it. Whatever was there before the command is left
+        to the one that made it, unless nothing else runs here any more (`alone`). `spare`:
+        likewise what a command may have made that still runs, whose result tells the model."""
+        quiet.touch()
+        running = list(self._commands.values())
+        own = {key for keys in self._top.values() for key in keys}
 
-            quiet.touch()
-            own = {key for keys in self._top.values() for key in keys}
+        def is_old(thing: Thing) -> bool:
+            if quiet.had(thing) or thing.key in own:
+                return True
+            if alone or thing.key in self._renamed:  # or a command gave it its name back
+                return False
+            if spare:
+                return not all(thing.key in look.things for look in running)
+            return thing.key in before.things
 
-            def is_old(thing: Thing) -> bool:
-                if quiet.had(thing) or thing.key in own:
-                    return True
-                if thing.key in self._renamed:
-                    return False  # a command gave it its name back
-                if others and thing.key in before.things:
-                    return True
-                return spare and not all(thing.key in look.things for look in running)
-
-            after = put_right(self._survey, self._root_fd, is_old, quiet.look)
-            self._renamed.update(thing.key for thing, _ in after.renamed)
+        after = put_right(self._survey, self._root_fd, is_old, quiet.look)
+        self._renamed.update(thing.key for thing, _ in after.renamed)
         if not quiet.look.finished:
             after = after._replace(finished=False)
         return sentences(after, self.root)
@@ -366,17 +372,12 @@ class Jail(Place):
         )
 
     def _probe(
-        self,
-        supervisor: Supervisor,
-        program: str,
-        env: dict[str, str],
-        cancel: Cancel,
-        walls: Walls,
+        self, supervisor: Supervisor, env: dict[str, str], cancel: Cancel, walls: Walls
     ) -> None:
         """Can it make a jail here at all? A refusal must not look like the command's own."""
         said = bytearray()
         shell = paths.shell(self.cwd, self.environ)
-        argv = [*self._wrap(program, self._secrets()), *ARGUMENTS, "--", shell, "-c", "exit 0"]
+        argv = [*walls.words, "--", shell, "-c", "exit 0"]
         rest = env, said.extend, cancel, PROBE_SECONDS
         result = self._started(supervisor, argv, rest, walls)
         cancel.check()
@@ -385,7 +386,9 @@ class Jail(Place):
         words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
         if self._modern and "nknown option" in words:
             self._modern = False  # before 0.8
-            self._probe(supervisor, program, env, cancel, walls)
+            words_of_old = [*self._wrap(walls.words[0], self._secrets()), *ARGUMENTS]
+            walls = msgspec.structs.replace(walls, words=words_of_old)
+            self._probe(supervisor, env, cancel, walls)
             return
         hint = "it needs user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container"
         hint += " that allows them)"

@@ -80,6 +80,10 @@ class Quiet:
         """Something still runs."""
         self._record.touch()
 
+    def is_alone(self) -> bool:
+        """Whether no other jail uses the directory, for whoever leaves it next."""
+        return self._record.take_alone()
+
     def close(self) -> None:
         self._open.close()
         self._record.leave()
@@ -181,20 +185,20 @@ class QuietTimes:
     def __init__(self, look: Callable[[list[str]], Quiet]) -> None:
         """`look`: how it begins, with what is to be hidden."""
         self._look = look
-        self._quiet: Quiet | None = None
-        self._users = 0
+        self.current: Quiet | None = None
+        self.users = 0
 
     def enter(self, hidden: list[str]) -> Quiet:
-        if self._quiet is None:
-            self._quiet = self._look(hidden)
-        self._users += 1
-        return self._quiet
+        if self.current is None:
+            self.current = self._look(hidden)
+        self.users += 1
+        return self.current
 
     def leave(self) -> bool:
         """Whether nobody uses it any more."""
-        self._users -= 1
-        if self._users or self._quiet is None:
+        self.users -= 1
+        if self.users or self.current is None:
             return False
-        quiet, self._quiet = self._quiet, None
+        quiet, self.current = self.current, None
         quiet.close()
         return True

@@ -76,7 +76,7 @@ class CommandKeeper:
         env: dict[str, str],
         timeout: float | None,
         max_processes: int,
-        given: bytes,
+        plan: bytes,
     ) -> bool:
         """Run one command; whether it left this process fit for another."""
         self.statuses.clear()
@@ -87,7 +87,7 @@ class CommandKeeper:
         gate = None
         try:
             os.chdir(cwd)
-            gate = walls.JailGate(given) if given else None
+            gate = walls.JailGate(plan) if plan else None
             self.shell = trees.spawn(program, argv, env)
         except OSError as error:
             if gate is not None:

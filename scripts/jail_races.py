@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 import tempfile
 import threading
@@ -43,7 +44,7 @@ SECRET = "sk-canary"
 
 Try = Callable[[], str]
 """One try: "held", "refused" or "through"."""
-Race = tuple[Try, Path, Path, Jail]
+Race = tuple[Try, Path, Path, Jail | None]
 """With the two that are exchanged, and the jail of the command that does it."""
 
 
@@ -55,10 +56,17 @@ def said(jail: Jail, supervisor: Supervisor, command: str) -> str:
 
 
 @contextmanager
-def swapping(jail: Jail, first: Path, second: Path, pause: float) -> Iterator[None]:
-    """A jailed command that exchanges the two, over and over."""
+def swapping(jail: Jail | None, first: Path, second: Path, pause: float) -> Iterator[None]:
+    """A command that exchanges the two, over and over; without a jail, one that nothing keeps."""
     began, cancel = threading.Event(), Cancel()
     words = [sys.executable, "-c", SWAP, str(first), str(second), str(pause)]
+    if jail is None:
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL) as swapper:
+            try:
+                yield
+            finally:
+                swapper.kill()
+        return
 
     def swap() -> None:
         env = dict(os.environ)
@@ -127,7 +135,6 @@ def root(base: Path, supervisor: Supervisor) -> Race:
     outside.mkdir()
     (project / "sub").mkdir()
     (project / "other").symlink_to(outside)
-    outer = Jail(str(project), os.environ, str(home))
 
     def once() -> str:
         while (there := os.path.realpath(project / "sub")) != str(project / "sub"):
@@ -141,7 +148,7 @@ def root(base: Path, supervisor: Supervisor) -> Race:
             return "through"
         return "held"
 
-    return once, project / "sub", project / "other", outer
+    return once, project / "sub", project / "other", None
 
 
 def instructions(base: Path, supervisor: Supervisor) -> Race:

@@ -133,9 +133,8 @@ def _put_right(root: str, before: Look, ended: int) -> Aftermath:
         os.close(folder)
 
 
-def overlapping(path: str, root: str) -> list[tuple[str, Look]]:
-    """Directories above or below this one where something runs in a jail now, and what was there
-    before. A command of such a jail may have made what we see."""
+def overlapping(path: str, root: str) -> list[str]:
+    """Directories above or below this one where something runs in a jail now."""
     active = []
     folder = os.path.dirname(path)
     for name in os.listdir(folder):
@@ -145,10 +144,10 @@ def overlapping(path: str, root: str) -> list[tuple[str, Look]]:
         except OSError:
             continue  # it has just been removed
         try:
-            place, look = _parsed(os.pread(fd, MAX_BYTES, 0))
+            place, _ = _parsed(os.pread(fd, MAX_BYTES, 0))
             overlaps = is_below(place, root) or is_below(root, place)
             if place and other != path and overlaps and not _lock(fd, fcntl.LOCK_EX):
-                active.append((place, look))
+                active.append(place)
         finally:
             os.close(fd)
     return active

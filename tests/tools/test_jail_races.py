@@ -345,17 +345,36 @@ def test_a_record_in_use_or_of_another_place_changes_nothing(root: Path, home: P
 def test_a_second_jail_trusts_nothing_that_a_command_of_the_first_made(
     jail: Jail, supervisor: Supervisor, root: Path, home: Path
 ) -> None:
-    """Also when it lies in the directory of the first, as with `cwd` of `zot mcp-server`."""
+    other = Jail(str(root), os.environ, str(home / "zot"))
+    back = "touch b; until mv x/.git.jailed* x/.git; do sleep 0.05; done; touch moved; sleep 0.2"
+    thread = threading.Thread(target=ran, args=(other, supervisor, back))
+    with running(jail, supervisor, "mkdir -p x/.git; touch on; sleep 60", root / "on") as first:
+        thread.start()
+        assert eventually((root / "b").exists, 20)
+        first.set()
+        assert eventually((root / "moved").exists, 20)
+    thread.join()
+    assert [path.name[:12] for path in (root / "x").iterdir()] == [".git.jailed-"]
+
+
+@needs_bwrap
+def test_jails_of_overlapping_directories_do_not_run_commands_at_once(
+    jail: Jail, supervisor: Supervisor, root: Path, home: Path
+) -> None:
+    """One could move a directory past the walls of the other."""
     (root / "sub").mkdir()
-    command = "mkdir -p sub/x/.git; touch on; sleep 60"
-    for place in (root, root / "sub"):
-        other = Jail(str(place), os.environ, str(home / "zot"))
-        with running(jail, supervisor, command, root / "on"):
-            ran(other, supervisor, "true")
-            with running(other, supervisor, "touch two; sleep 60", place / "two"):
-                pass
-        assert not (root / "sub" / "x" / ".git").exists()
-        (root / "on").unlink()
+    (root / "sub2").mkdir()
+    below, beside = (Jail(str(root / n), os.environ, str(home / "zot")) for n in ("sub", "sub2"))
+    with (
+        running(jail, supervisor, "touch on; sleep 60", root / "on"),
+        pytest.raises(ToolError, match="overlaps"),
+    ):
+        ran(below, supervisor, "touch ran")
+    with running(below, supervisor, "touch on; sleep 60", root / "sub" / "on"):
+        with pytest.raises(ToolError, match="overlaps"):
+            ran(jail, supervisor, "touch ran")
+        assert ran(beside, supervisor, "touch ran")[1].exit_code == 0
+    assert [path.parent.name for path in root.rglob("ran")] == ["sub2"]
 
 
 # --- races -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from zot.beneath import LOOK, identity, is_below, open_plain
 from zot.errors import ToolError
-from zot.obeyed import Key, Look, Survey, Thing, few_covers
+from zot.obeyed import Look, Survey, Thing, few_covers
 from zot.record import Record, overlapping, recover
 from zot.tools.aftermath import sentences
 from zot.tools.beneath import path_of
@@ -71,9 +71,11 @@ class Quiet:
         covers = []
         for fd, is_hidden in self._held:
             status, path = os.fstat(fd), path_of(fd)
-            # Only somebody outside of the jail can remove it, or move it away.
-            if status.st_nlink and not path.endswith(GONE) and is_below(path, self._root):
-                covers.append((path[len(self._root) + 1 :], *identity(status), is_hidden))
+            if not status.st_nlink or path.endswith(GONE):
+                continue  # only somebody outside of the jail can remove it
+            if not is_below(path, self._root):
+                self._missing(path)  # it could come back
+            covers.append((path[len(self._root) + 1 :], *identity(status), is_hidden))
         return covers
 
     def touch(self) -> None:
@@ -93,27 +95,15 @@ class Quiet:
         before = self._record.read(self._root)
         if not self._record.is_alone and before is not None:
             return self._shared(before, look)
-        for place, other in overlapping(self._record.path, self._root):
-            look = look._replace(things=self._older(look, place, other))
         self._record.write(self._root, look)
         self._record.share()
+        for place in overlapping(self._record.path, self._root):  # after ours can be seen
+            raise ToolError(
+                f"jailed: a command runs in a jail of {place!r}, which overlaps {self._root!r}: it"
+                " could move things past the walls of this one. No command runs here until that"
+                " one has ended; use the other tools"
+            )
         return look
-
-    def _older(self, look: Look, place: str, other: Look) -> dict[Key, Thing]:
-        """Without what a command of the jail at that place may have made.
-
-        Raises:
-            ToolError: such a command hides what was there before.
-        """
-        for key, thing in other.things.items():
-            path = os.path.join(place, thing.path)
-            if is_below(path, self._root) and key not in look.things:
-                self._missing(path)
-        return {
-            key: thing
-            for key, thing in look.things.items()
-            if key in other.things or not is_below(os.path.join(self._root, thing.path), place)
-        }
 
     def _shared(self, before: Look, now: Look) -> Look:
         """What another zot saw, whose commands run: as long as they do, ours count as theirs."""
@@ -133,8 +123,8 @@ class Quiet:
 
     def _missing(self, path: str) -> NoReturn:
         raise ToolError(
-            f"jailed: {path!r} was moved or removed while a command of another jail runs there; no"
-            f" command runs in {self._root!r} until that one has ended"
+            f"jailed: {path!r} was moved or removed while a command runs in {self._root!r}; no"
+            " other command runs there until that one has ended"
         )
 
     def _paths(self) -> list[str]:

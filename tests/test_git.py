@@ -19,8 +19,8 @@ from zot.swarm.worktrees import Worktrees
 SRC = Path(__file__).parent.parent / "src" / "zot"
 ORDINARY = 4242
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
-NOT_A_PROGRAM = {"git.py", "runtime/rules.py"}
-"""The one place; a table of programs whose first word says little."""
+NOT_A_PROGRAM = {"git.py", "runtime/programs.py"}
+"""The one place; tables of programs for approval rules."""
 
 
 def git(directory, *words, **options):

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.untraced
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "later", "ledger", "text", "lines"}
-SMALL |= {"digest", "git", "trees", ""}
+SMALL |= {"digest", "git", "trees", "beneath", "obeyed", "record", "walls", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -22,7 +22,11 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
-    "files": {"errors", "later"},
+    "beneath": set(),
+    "obeyed": {"beneath"},
+    "record": {"beneath", "obeyed"},
+    "walls": {"", "beneath", "record"},
+    "files": {"errors", "later", "beneath"},
     "git": {"errors", "text"},
     "home": {"errors", "files"},
     "later": set(),

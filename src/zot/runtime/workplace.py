@@ -194,6 +194,11 @@ class Workplace(Runs):
         """The tools stay inside the working directory."""
         return self._shell is not None and self._shell.jailed
 
+    @property
+    def jail_root(self) -> str:
+        """The directory that the tools stay in, without links; empty: they are not jailed."""
+        return "" if self._shell is None else self._shell.jail_root
+
     def set_jail(self, on: bool) -> None:
         """Keep the tools inside the working directory, or let them out.
 

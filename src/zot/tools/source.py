@@ -105,6 +105,10 @@ class BuiltinTools(ReadySource):
     def jailed(self) -> bool:
         return self._place.jail
 
+    @property
+    def jail_root(self) -> str:
+        return cast("Jail", self._place.get()).root if self.jailed else ""
+
     def set_jail(self, on: bool) -> None:
         if self._tools and on == self._place.jail:
             return

@@ -18,6 +18,7 @@ from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
 from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
+from zot.provider.model import default_level
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
@@ -184,6 +185,7 @@ def _agent(
         system=lambda: redactor.text(prompt_for(setup, skills, servers.instructions())),
         settings=agent_settings(setup, models),
         wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
+        dated=True,
     )
     agent.resume()
     return agent
@@ -527,7 +529,7 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     compact_at = chosen(options, "compact_at")
     fallbacks = [models.find(name, setup.info.name) for name in options.fallback_models]
     return AgentSettings(
-        reasoning=options.reasoning or "off",
+        reasoning=options.reasoning or default_level(setup.info.name),
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
         compact_at=compact_at / 100 if compact_at else None,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),

@@ -19,6 +19,7 @@ from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, SWARM_TOKEN
 from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
+from zot.provider.model import default_level
 from zot.provider.models import Models
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Model
@@ -197,6 +198,7 @@ def _agent(
         system=lambda: redactor.text(prompt_for(setup, skills, servers.instructions())),
         settings=agent_settings(setup, models),
         wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
+        dated=True,
     )
     agent.resume()
     return agent
@@ -541,7 +543,7 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     compact_at = chosen(options, "compact_at")
     fallbacks = [models.find(name, setup.info.name) for name in options.fallback_models]
     return AgentSettings(
-        reasoning=options.reasoning or "off",
+        reasoning=options.reasoning or default_level(setup.info.name),
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
         retry=RetryPolicy(max_attempts=chosen(options, "max_tries")),
         compact_at=compact_at / 100 if compact_at else None,

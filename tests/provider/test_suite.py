@@ -151,10 +151,11 @@ def test_reasoning_streams_and_is_kept_for_replay(server, api):
 def test_reasoning_goes_back_to_the_model_that_made_it(server, api):
     provider = BY_API[api]
     model = model_of(provider)
-    first = good(server, api, "think:1\ntool:bash:ls", reasoning="high")[-1]
+    prompt = "think:1\ntool:bash:ls\nthen\nsay:end"
+    first = good(server, api, prompt, reasoning="high")[-1]
     made = first.content[1]
     messages = (
-        user("think:1\ntool:bash:ls\nthen\nsay:end"),
+        user(prompt),
         assistant(model, *first.content, stop="tool_use"),
         tool(ToolResult(made.id, (Text("out"),))),
     )

@@ -147,9 +147,13 @@ def test_too_many_are_refused(start: Start) -> None:
 def test_each_has_its_directory_tools_model_and_limits(start: Start, tmp_path: Path) -> None:
     zot = start()
     (zot.cwd / "sub").mkdir()
-    zot.data("open_agent", agent="m", provider="openai", model="gpt-5")
+    zot.data("open_agent", agent="m", provider="openai", model="gpt-6.1-sol")
     state = zot.data("get_state", agent="m")
-    assert (state["cwd"], state["provider"], state["model"]) == (str(zot.cwd), "openai", "gpt-5")
+    assert (state["cwd"], state["provider"], state["model"]) == (
+        str(zot.cwd),
+        "openai",
+        "gpt-6.1-sol",
+    )
     more = {"tools": ["bash", "read"], "limits": {"max_steps": 1}}
     zot.data("open_agent", agent="a", cwd="sub", **more)
     assert zot.data("get_state", agent="a")["cwd"] == str(zot.cwd / "sub")

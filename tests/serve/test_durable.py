@@ -614,7 +614,7 @@ def test_a_copy_of_a_session_does_not_go_on_with_its_runs(durable):
 def test_a_session_of_pi_is_refused(durable):
     """Its messages do not say which run they belong to."""
     meta = Meta(
-        id="0198-pi", cwd=str(durable.work), model="claude-sonnet-4-5", provider="anthropic"
+        id="0198-pi", cwd=str(durable.work), model="claude-sonnet-5-5", provider="anthropic"
     )
     with durable.path.open("xb") as file:
         file.write(format_named("pi").writer(meta, None).head())

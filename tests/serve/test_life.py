@@ -158,7 +158,7 @@ def test_commands_sent_before_it_has_started_are_answered_in_order(tmp_path):
     ("args", "code", "words"),
     [
         (["--provider", "nope"], 1, "nope"),
-        (["--provider", "anthropic", "--model", "nope"], 1, "nope"),
+        (["--provider", "scripted", "--model", "nope"], 1, "nope"),
         (["--provider", "groq"], 1, "GROQ_API_KEY"),
         (["--flie"], 2, "--flie"),
         (["--cwd", "/no/such/place", "--provider", "scripted"], 1, "/no/such/place"),

@@ -27,7 +27,7 @@ from zot.client import Client
 from zot.sdk import AsyncRuntime, Runtime
 from zot.sessions import kept
 
-MODEL = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
+MODEL = {"provider": "anthropic", "model": "claude-sonnet-5-5"}
 
 
 class Place:

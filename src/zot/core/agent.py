@@ -29,6 +29,7 @@ from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Begun, Toolbox
 from zot.later import Later
 from zot.provider import types
+from zot.provider.model import clamped
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 
@@ -136,7 +137,9 @@ class Agent:
         system: Callable[[], str] = lambda: "",
         settings: AgentSettings = AgentSettings(),
         wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
+        dated: bool = False,
     ) -> None:
+        """`dated`: the model is told the date."""
         self.provider = provider
         self.model = model
         self.session = session
@@ -149,7 +152,9 @@ class Agent:
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = types.Usage()
         self._refused_images = RefusedImages()
-        self._repair = Repair()
+        self._repair = Repair(dated=dated)
+        self._sent_tools: tuple[types.ToolSpec, ...] = ()
+        """Those of the last request, in its order."""
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
@@ -168,7 +173,9 @@ class Agent:
 
     def set_tools(self, tools: Iterable[Tool]) -> None:
         """Go on with other tools; between runs only."""
-        self.toolbox = Toolbox(map(self._wrap_tool, tools), self.hooks)
+        # Tools that come while a conversation goes on stand behind those that it began with.
+        first = [spec.name for spec in self._sent_tools]
+        self.toolbox = Toolbox(map(self._wrap_tool, tools), self.hooks, first)
         self._system = None  # whoever brings tools may want to say something about them
 
     def forget(self) -> None:
@@ -406,12 +413,13 @@ class Agent:
         """Stream one answer into the transcript. What came before a failure is kept as text, but
         not if the call is made again: the transcript holds the complete answer only."""
         answer = ModelAnswer(self.model, self.provider.name)
+        self._sent_tools = self.toolbox.specs
         request = types.Request(
             model=self.model,
             system=system,
             messages=self.messages(),
             tools=self.toolbox.specs,
-            reasoning=self.settings.reasoning if self.model.reasoning else "off",
+            reasoning=clamped(self.settings.reasoning, self.model),
             cache_key=self.session.id,
             repaired=True,
         )

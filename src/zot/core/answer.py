@@ -115,6 +115,12 @@ def consistent(finished: types.Finished) -> types.Finished:
 
 
 def with_text(message: types.Message, text: str) -> types.Message:
-    """The message with its text replaced; calls and reasoning stay."""
-    others = [block for block in message.content if not isinstance(block, types.Text)]
-    return replace(message, content=(types.Text(text), *others))
+    """The message with its text replaced; calls stay, and thoughts that came before the text. Those
+    behind it were about another one."""
+    first: list[types.Block] = []
+    for block in message.content:
+        if not isinstance(block, types.Reasoning):
+            break
+        first.append(block)
+    calls = [block for block in message.content if isinstance(block, types.ToolCall)]
+    return replace(message, content=(*first, types.Text(text), *calls))

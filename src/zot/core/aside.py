@@ -14,6 +14,7 @@ from zot.core.cost import add, priced
 from zot.core.tool import failed
 from zot.errors import BadResponse, ToolError
 from zot.provider import types
+from zot.provider.model import clamped
 from zot.provider.retry import stream_with_retry
 from zot.text import Frozen
 
@@ -85,6 +86,8 @@ class SideQuestion:
             messages=(*self._context, *said),
             # A transcript with calls in it is refused without their tools.
             tools=agent.toolbox.specs,
+            # As the conversation has it: another level would not find it in the cache.
+            reasoning=clamped(agent.settings.reasoning, agent.model),
             cache_key=agent.session.id,
         )
         seen = types.Usage()

@@ -23,7 +23,7 @@ from zot.pi.dialect import PiIncoming
 from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, from_pi, level_word
 from zot.pi.models import scoped
-from zot.provider.models import levels
+from zot.provider.model import clamped, levels
 from zot.provider.types import Json, Message, Model
 from zot.sessions.kept import path_of
 
@@ -95,7 +95,7 @@ class Actions:
         modes = {False: "all", True: "one-at-a-time"}
         return {
             "model": pi_replies.model(runtime.model),
-            "thinkingLevel": level_word(settings.reasoning),
+            "thinkingLevel": level_word(clamped(settings.reasoning, runtime.model)),
             "isStreaming": kind == "prompt",
             "isCompacting": kind == "compact",
             "steeringMode": modes[runtime.delivers_one("steering")],
@@ -137,7 +137,7 @@ class Actions:
             return None
         at = names.index(now) + 1 if now in names else 0
         chosen = self._use(*names[at % len(names)])
-        level = level_word(runtime.settings.reasoning)
+        level = level_word(clamped(runtime.settings.reasoning, chosen))
         shown = pi_replies.model(chosen)
         return {"model": shown, "thinkingLevel": level, "isScoped": bool(named)}
 
@@ -145,8 +145,8 @@ class Actions:
         have = levels(self._runtime.model)
         if len(have) < 2:
             return None
-        now = self._runtime.settings.reasoning
-        at = have.index(now) + 1 if now in have else 0
+        now = clamped(self._runtime.settings.reasoning, self._runtime.model)
+        at = have.index(now) + 1
         self._server.set_level(have[at % len(have)])
         return {"level": level_word(have[at % len(have)])}
 

@@ -40,7 +40,7 @@ from zot.pi.frames import (
 from zot.pi.generations import Encoders
 from zot.pi.messages import PiSystem, level_word
 from zot.pi.sessions import PiSessions
-from zot.provider.models import clamped
+from zot.provider.model import clamped
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Level, ToolCall
 from zot.runtime.run import Run

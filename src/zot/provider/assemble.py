@@ -74,6 +74,9 @@ class Wire(Protocol):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         """The request; what it has in common with the last one is taken from `kept`."""
 
+    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
+        """The answer to the request with that digest, so that it can be sent back rightly."""
+
     def reader(self, provider: str) -> AnswerReader: ...
 
 
@@ -89,6 +92,9 @@ class PlainWire:
 
     def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         return {}
+
+    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
+        return finished
 
 
 class StreamReader:
@@ -172,6 +178,11 @@ class Assembler:
         part = self._new(Part("reasoning")) if fresh else self.reasoning_part()
         self._count(sum(len(str(value)) for value in opaque.values()))
         part.opaque = {**(part.opaque or {}), **opaque}
+
+    def keep_with_text(self, opaque: dict[str, types.Json]) -> None:
+        """Keep what the provider wants back with the text that is growing, if there is one."""
+        if self._last is not None and self._last.kind == "text":
+            self._last.opaque = opaque
 
     def reasoning_part(self) -> Part:
         """The reasoning block that is growing, or a new one."""
@@ -281,7 +292,7 @@ class Assembler:
     def _block(self, part: Part) -> types.Block:
         text = "".join(part.pieces)
         if part.kind == "text":
-            return types.Text(text)
+            return types.Text(text, part.opaque)
         if part.kind == "reasoning":
             return types.Reasoning(text, self.api, part.opaque)
         args = parse_args(text)

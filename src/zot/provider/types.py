@@ -28,6 +28,8 @@ Stop = Literal["end", "tool_use", "length", "error", "aborted"]
 @final
 class Text(Plain):
     text: str
+    opaque: dict[str, Json] | None = None
+    """What the provider wants back with it (OpenAI's phase of an answer)."""
 
 
 class Image(Plain):

@@ -228,11 +228,7 @@ def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:
     if text == block.text:
         return block
     # What the server signed is not what it gets back: without a signature, it is left out.
-    return (
-        types.Text(text)
-        if isinstance(block, types.Text)
-        else replace(block, text=text, opaque=None)
-    )
+    return replace(block, text=text, opaque=None)
 
 
 def _with_text(delta: Delta, text: str) -> Delta:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 BATCH = 16 * 1024
-MODELS = ("fake-model", "claude-sonnet-4-5", "gpt-5")
+MODELS = ("fake-model", "claude-sonnet-5-5", "gpt-6.1-sol")
 GARBAGE = (
     b"data: {not json}\n\n",
     b"event: no_such_event\ndata: {}\n\n",
@@ -230,7 +230,10 @@ class FakeServer:
             return "error", True
         if head_fault(connection, turn):
             return "fault", False
-        return Player(connection, replies.build_reply(call, turn), turn, seen).play()
+        return Player(connection, self._build(call, turn, seen), turn, seen).play()
+
+    def _build(self, call: replies.FakeCall, turn: FakeTurn, seen: Seen) -> replies.FakeReply:
+        return replies.build_reply(call, turn)
 
     def _fails(self, call: replies.FakeCall, turn: FakeTurn) -> bool:
         _, _, times = turn.options["status"].partition(":")

@@ -25,6 +25,7 @@ Shape of the answer:
     stop:REASON      another reason to stop            usage:I,O,R,W   other token counts
     nousage          no token counts                   noindex, noid, whole   calls as some servers
     toolid:KIND      empty, long, lf or same: ids of calls that cannot be used
+    phase:WORD       responses: commentary or final_answer, beside each text
     nodone           chat: no [DONE] at the end        close      ends with the connection
     rounds:N, loop   take this turn N times, or for ever
 
@@ -75,6 +76,7 @@ FORMS = {
     "usage": r"\d+(,\d+){0,3}",
     "toolid": r"empty|long|lf|same",
     "type": r"\S+",
+    "phase": r"\w+",
 }
 WORD = re.compile(r"([a-z][a-z-]*)(?::(.*))?\Z", re.DOTALL)
 UNICODE = (

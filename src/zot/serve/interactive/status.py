@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.provider.model import clamped
 from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, line_cells
 from zot.tui.editor import Editor
 
@@ -98,7 +99,7 @@ def _spans(status: StatusFacts, names: Sequence[str]) -> list[Span]:
 
 
 def _model(status: StatusFacts) -> Span:
-    reasoning = status.state.reasoning
+    reasoning = clamped(status.state.reasoning, status.state.model)
     return "status", status.state.model.id + (f" {reasoning}" if reasoning != "off" else "")
 
 

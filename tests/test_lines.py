@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE
 
 from zot import lines as ndjson
 from zot.cancel import Cancel
@@ -28,7 +29,6 @@ from zot.lines import (
 )
 from zot.text import whole_characters, whole_value
 
-PATIENCE = 20.0
 LIMIT = 12
 
 

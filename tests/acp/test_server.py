@@ -16,7 +16,8 @@ import pytest
 from support.acp import HELLO, Acp, outline, selected, text_block
 from support.extension import write_extension
 from support.mcp import entry
-from support.rpc import PATIENCE, write_script
+from support.patience import PATIENCE
+from support.rpc import write_script
 
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from zot.testing.fakeserver import FakeServer

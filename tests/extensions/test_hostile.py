@@ -720,7 +720,7 @@ time.sleep(60)
     with running_host(tmp_path, write_extension(tmp_path, "x", body), limits=QUICK) as (host, _):
         pid = int(host.tools()[0].description)
         assert not gone(pid)
-    wait_for(lambda: gone(pid), 5)
+    wait_for(lambda: gone(pid))
 
 
 DAEMONS = """
@@ -753,7 +753,7 @@ def test_daemons_of_an_extension_end_with_it(tmp_path, ends):
     folder = write_extension(tmp_path, "x", DAEMONS.replace("ENDS", ends))
     with running_host(tmp_path, folder, limits=QUICK):
         pids = daemons(folder)
-    wait_for(lambda: all(gone(pid) for pid in pids), 5)
+    wait_for(lambda: all(gone(pid) for pid in pids))
 
 
 def test_a_process_that_keeps_forking_away_is_caught(tmp_path):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.extension import write_extension
 from support.jsonrpc import HELLO, Frame, JsonRpcProcess
 from support.mcp import configure, entry
-from support.rpc import PATIENCE
+from support.patience import PATIENCE
 
 from zot.core.agent import Limits
 from zot.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND

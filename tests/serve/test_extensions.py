@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.bwrap import needs_bwrap
 from support.extension import OBJECT, wait_for, write_extension
 
 from zot.ext import __file__ as SDK
@@ -321,6 +322,7 @@ def seen_events(folder, *names):
     return [event for event in events if not names or event["event"] in names]
 
 
+@needs_bwrap
 def test_how_a_call_ended_and_who_decided_reach_a_subscriber(tmp_path, rpc):
     folder = watcher(tmp_path)
     turns = [

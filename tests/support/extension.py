@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.patience import PATIENCE
+
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.hook import Hook, HookContext, Permission
@@ -57,7 +59,7 @@ def write_extension(
     return folder
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """The condition's first true value; fails the test when it never comes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -119,7 +121,7 @@ class Seen:
         with self._changed:
             return [event for event in self.events if isinstance(event, kind)]
 
-    def wait(self, predicate: Callable[[Event], bool], seconds: float = 20) -> Any:
+    def wait(self, predicate: Callable[[Event], bool], seconds: float = PATIENCE) -> Any:
         with self._changed:
             found: list[Event] = []
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from support.patience import PATIENCE
 from support.rpc import (
     CANARIES,
-    PATIENCE,
     close_pipes,
     command,
     descendants,

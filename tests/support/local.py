@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from support.environment import alone
+from support.own_home import user_home
+from support.patience import patience
 
 from zot.home import home_dir
 from zot.local.models import DEFAULT, SMALL, known_model, pulled_path
@@ -43,7 +45,7 @@ def large_model_file() -> Path:
     if importlib.util.find_spec("xllamacpp") is None:
         pytest.skip("the extra `local` (xllamacpp) is not installed")
     model = known_model(DEFAULT)
-    for folder in (cache_dir(), Path.home() / ".local" / "state" / "zot" / "models"):
+    for folder in (cache_dir(), user_home() / ".local" / "state" / "zot" / "models"):
         path = folder / f"{DEFAULT}.gguf"
         if path.is_file() and path.stat().st_size == model.bytes:
             return path
@@ -75,7 +77,7 @@ def place(file: Path) -> Path:
     return path
 
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 
 
 def within(found: Callable[[], bool], what: str) -> None:

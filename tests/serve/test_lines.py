@@ -250,7 +250,10 @@ def test_a_line_just_under_the_limit_is_taken(zot):
 
 
 def test_a_long_line_of_blanks_is_no_command(zot):
+    before = len(zot.answers())
     zot.write(b" " * (2 * MEGABYTE) + b"\n")
+    assert zot.data("ping") == {"pong": True}
+    assert len(zot.answers()) == before + 1
 
 
 def test_a_command_after_an_answer_and_during_a_run_is_answered(zot):

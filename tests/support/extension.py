@@ -133,6 +133,11 @@ class Seen:
             return found[0]
 
 
+def patient(**limits: Any) -> ExtensionLimits:
+    """Limits that give every extension the time to start, whatever the machine does."""
+    return ExtensionLimits(**{"grace": PATIENCE, "late": 2 * PATIENCE, **limits})
+
+
 @contextmanager
 def running_host(
     tmp_path: Path,
@@ -149,7 +154,7 @@ def running_host(
         "environ": os.environ,
         "explicit": tuple(folders),
         "search": False,
-        "limits": limits or ExtensionLimits(),
+        "limits": limits or patient(),
     }
     (tmp_path / "work").mkdir(exist_ok=True)
     host = HostOfOne(HostSettings(**(base | settings)), **more)
@@ -167,7 +172,7 @@ def running_host(
 def call(
     host: HostOfOne, name: str, args: dict[str, Any] | None = None, cancel: Cancel | None = None
 ) -> ToolOutput:
-    tool = next(tool for tool in host.tools() if tool.name == name)
+    (tool,) = wait_for(lambda: [tool for tool in host.tools() if tool.name == name])
     return tool.run(args or {}, ToolContext("call-1", cancel or Cancel(), lambda text: None))
 
 

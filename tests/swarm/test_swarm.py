@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.bwrap import needs_bwrap
+from support.tools import eventually
 
 from swarm.support import bash, says
 from swarm.support import place as place
@@ -54,8 +55,10 @@ def test_the_keys_are_not_to_be_found_in_the_supervisor(place):
             with pytest.raises(PermissionError):
                 Path(f"/proc/{pid}/{name}").read_bytes()
         with subprocess.Popen(["sleep", "60"]) as other:  # one that does not guard itself
-            assert Path(f"/proc/{other.pid}/environ").read_bytes()
+            shown = Path(f"/proc/{other.pid}/environ")
+            readable = eventually(lambda: bool(shown.read_bytes()))
             other.kill()
+        assert readable
 
 
 def test_a_socket_in_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):

@@ -84,8 +84,9 @@ def test_it_tells_what_it_took_itself_and_keeps_as_much_as_it_should():
 
 def test_an_unknown_place_is_a_404():
     with FakeServer() as server:
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as raised:
             post(f"{server.url}/nowhere", {})
+        raised.value.close()
         assert server.wait_outcome("error")
         assert len(server.wait_for(1)) == 1
 

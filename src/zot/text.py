@@ -85,14 +85,14 @@ def check_nesting(data: bytes) -> None:
     if len(data) <= MAX_NESTING or data.count(b"[") + data.count(b"{") <= MAX_NESTING:
         return
     depth = 0
-    for found in compiled(_BRACKETS_OR_STRING).finditer(data):
-        first = data[found.start()]
+    for part in compiled(_BRACKETS_OR_STRING).finditer(data):
+        first = data[part.start()]
         if first in b"[{":
-            depth += found.end() - found.start()
+            depth += part.end() - part.start()
             if depth > MAX_NESTING:
                 raise RecursionError(f"more than {MAX_NESTING} levels of arrays and objects")
         elif first in b"]}":
-            depth -= found.end() - found.start()
+            depth -= part.end() - part.start()
 
 
 def prepared(*types: Any) -> None:

@@ -34,8 +34,10 @@ LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 UNSTABLE_LOG = ROOT / ".cache" / "unstable.log"
 UNSTABLE_LIMIT = 3
 """Tests of one run that may fail among others and pass alone."""
-# What depends on the version of Python: types and annotations, files, threads, the doors.
-MATRIX = ("core", "runtime", "sdk", "settings", "tools", "wire")
+# What depends on the version of Python: types and annotations, files, threads, the doors, how JSON
+# and words of a command are read, what is loaded at the start.
+MATRIX = ("cli", "core", "runtime", "sdk", "settings", "tools", "wire")
+MATRIX += ("serve/test_lines.py", "testing", "test_startup.py", "test_text.py")
 
 
 def run(*command: object, **variables: str) -> None:

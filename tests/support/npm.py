@@ -9,15 +9,11 @@ import os
 import shutil
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.environment import alone
-
-AGAIN_SECONDS = 1800
-"""A registry that did not answer is not asked again by every test that needs it."""
+from support.environment import alone, once
 
 
 def node() -> str:
@@ -73,13 +69,9 @@ def installed(cache: Path, *packages: str) -> Path:
     name = "-".join(package.rpartition("/")[2].replace("@", "-") for package in packages)
     folder = cache / f"installed-{name}"
     with alone(folder):
-        tried = folder / "tried"
-        if tried.exists() and time.time() - tried.stat().st_mtime < AGAIN_SECONDS:
-            pytest.skip(f"{packages} could not be installed a moment ago")
         if not (folder / "done").exists():
-            tried.touch()
+            once(folder, str(packages))
             _install(packages, folder)
-            tried.unlink()
             (folder / "done").touch()
     return folder
 

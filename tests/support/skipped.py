@@ -4,7 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-SAME = ((re.compile(r"^\S+ has no word for .*"), "the door has no word for it (support/doors.py)"),)
+SAME = (
+    (re.compile(r"^\S+ has no word for .*"), "the door has no word for it (support/doors.py)"),
+    (re.compile(r"^\(.*\) (cannot|could not) be installed.*"), "npm packages cannot be installed"),
+)
 """Reasons that differ only in a name."""
 
 

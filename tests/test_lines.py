@@ -463,7 +463,7 @@ def test_a_full_lane_waits_alone():
     size = 0
     while size < 100 * 65_536:
         size += len(os.read(read, 1 << 20))
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive()
     writer.close(5)
     os.close(read)

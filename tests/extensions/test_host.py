@@ -20,6 +20,7 @@ from support.extension import (
     wait_for,
     write_extension,
 )
+from support.patience import PATIENCE
 
 from zot import __version__
 from zot.cancel import Cancel
@@ -251,7 +252,7 @@ for frame in frames():
         thread.start()
         called = seen.wait(lambda event: isinstance(event, ExtensionNotify))
         cancel.set()
-        thread.join(10)
+        thread.join(PATIENCE)
         assert isinstance(failed[0], Cancelled)
         id = called.message.removeprefix("called ")
         seen.wait(lambda event: event == ExtensionNotify("x", "info", f"cancelled {id}"))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.bwrap import needs_bwrap
 from support.extension import OBJECT, wait_for, write_extension
+from support.patience import PATIENCE
 
 from zot.ext import __file__ as SDK
 
@@ -80,7 +81,7 @@ class Rpc:
             self.process.stdin.close()
         errors = self.process.stderr.read().decode()
         self.process.wait(20)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process.stderr.close()

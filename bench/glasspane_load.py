@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from glasspane.support import Pane  # noqa: E402
 from support.browser import Browser  # noqa: E402
+from support.patience import patience  # noqa: E402
 from swarm.cluster import below  # noqa: E402
 
 from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
@@ -38,9 +39,7 @@ from zot.swarm.task import AgentStarted, SwarmTask  # noqa: E402
 MESSAGE = 100
 """Pieces of one message."""
 AGENT_TABS = 3
-PATIENCE = 60.0
-LOADS, LOAD_SECONDS = 10, 5.0
-"""A page that shows nothing after this time is loaded again, so often."""
+PATIENCE = patience(60.0)
 LISTEN = """
 window.heard = { lost: 0, twice: 0, pieces: 0, opened: 0, late: [] };
 const feeds = new Map();
@@ -133,16 +132,21 @@ def _frames(number: int) -> list[dict[str, Any]]:
 
 
 class CuttingProxy:
-    """Passes bytes on to the server, and drops each connection after a random time."""
+    """Passes bytes on to the server and, once it begins to cut, drops each connection after a
+    random time."""
 
     def __init__(self, target: int, mean: float, dice: random.Random) -> None:
         self._target = target
         self._mean = mean
         self._dice = dice
         self.cut = 0
+        self._cutting = threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=50)
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def begin_to_cut(self) -> None:
+        self._cutting.set()
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -157,11 +161,12 @@ class CuttingProxy:
             there = socket.create_connection(("127.0.0.1", self._target))
             for source, target in ((here, there), (there, here)):
                 threading.Thread(target=_pass_on, args=(source, target), daemon=True).start()
-            life = threading.Timer(self._dice.expovariate(1 / self._mean), self._end, (here, there))
-            life.daemon = True
-            life.start()
+            life = self._dice.expovariate(1 / self._mean)
+            threading.Thread(target=self._end, args=(life, here, there), daemon=True).start()
 
-    def _end(self, here: socket.socket, there: socket.socket) -> None:
+    def _end(self, life: float, here: socket.socket, there: socket.socket) -> None:
+        self._cutting.wait()
+        time.sleep(life)
         self.cut += here.fileno() >= 0
         _shut(here, there)
 
@@ -269,6 +274,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> int:
             talkers.start()
             try:
                 run = LoadRun(browser, pane, arguments, dice)
+                proxy.begin_to_cut()  # not before: a page whose own files are cut off never begins
                 run.go()
                 return run.report(talkers, proxy)
             finally:
@@ -295,16 +301,9 @@ class LoadRun:
         """Cores that the browser used."""
 
     def _opened(self, browser: Browser, url: str) -> Tab:
-        """A page that has begun: where a connection was cut on which its own files came, a person
-        loads it again."""
+        """A page that has begun."""
         tab = Tab(browser, url)
-        for _ in range(LOADS):
-            try:
-                self._until(tab, "Boolean(document.querySelector('main > *'))", LOAD_SECONDS)
-                break
-            except AssertionError:
-                tab.call("Page.navigate", url="about:blank")
-                tab.call("Page.navigate", url=url)
+        self._until(tab, "Boolean(document.querySelector('main > *'))")
         return tab
 
     def _until(self, tab: Tab, script: str, seconds: float = PATIENCE) -> None:

@@ -39,7 +39,7 @@ def writev(fd, lines, *how):
 threading.Thread.start, os.write, os.pwritev = start, write, writev
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
 main()
-plain_write(2, repr((threads, writes)).encode())
+plain_write(2, json.dumps([threads, writes]).encode())
 """
 # Runs `true` three times; what it looks for marks the beginning and the end of the last one.
 COMMANDS = """
@@ -66,7 +66,8 @@ def told_by(commands, home):
             timeout=60,
             env={**uncovered(), "ZOT_HOME": str(home)},
         )
-    return *eval(done.stderr), done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    return *json.loads(done.stderr), done.stdout.splitlines()
 
 
 def test_a_prompt_needs_one_thread_and_what_comes_at_once_one_write(tmp_path):
@@ -87,7 +88,7 @@ def test_the_first_words_do_not_wait_for_the_end_nor_the_client_for_less(tmp_pat
 
 # Counts the Python functions that run in other threads than the main one, up to each `done`.
 CALLS = """
-import os, sys, threading
+import json, os, sys, threading
 from zot.__main__ import main
 from zot.lines import LineWriter
 calls, seen = [0], []
@@ -102,7 +103,7 @@ LineWriter.put = put
 threading.setprofile(count)
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
 main()
-os.write(2, repr(seen).encode())
+os.write(2, json.dumps(seen).encode())
 """
 
 
@@ -119,7 +120,8 @@ def calls_of(messages, folder):
             cwd=folder,
             env={**uncovered(), "ZOT_HOME": str(folder / "home")},
         )
-    seen = eval(done.stderr)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stderr)
     return [after - before for before, after in itertools.pairwise([0, *seen])]
 
 

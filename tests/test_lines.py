@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE
 
 from zot import lines as ndjson
 from zot.cancel import Cancel
@@ -28,7 +29,6 @@ from zot.lines import (
 )
 from zot.text import whole_characters, whole_value
 
-PATIENCE = 20.0
 LIMIT = 12
 
 
@@ -463,7 +463,7 @@ def test_a_full_lane_waits_alone():
     size = 0
     while size < 100 * 65_536:
         size += len(os.read(read, 1 << 20))
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive()
     writer.close(5)
     os.close(read)

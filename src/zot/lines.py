@@ -18,7 +18,7 @@ import msgspec
 from zot.cancel import Cancel
 from zot.errors import CommandError
 from zot.later import Later
-from zot.text import encode_json, escaped, plain_json, whole_escapes
+from zot.text import check_nesting, encode_json, escaped, plain_json, whole_escapes
 
 if TYPE_CHECKING:
     import fcntl
@@ -154,6 +154,7 @@ def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
     """Decode one line; half of a surrogate pair in it becomes U+FFFD. Raises CommandError:
     `parse_error`: it is not JSON; `invalid_params`: it is, of another shape."""
     try:
+        check_nesting(line)
         return decode(readable(line))
     except LINE_ERRORS as error:
         raise line_error(error) from error

@@ -16,14 +16,15 @@ import pytest
 from support.acp import HELLO, Acp, outline, selected, text_block
 from support.extension import write_extension
 from support.mcp import entry
-from support.rpc import PATIENCE, write_script
+from support.patience import PATIENCE
+from support.rpc import write_script
 
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from zot.testing.fakeserver import FakeServer
 
 Start = Callable[..., Acp]
 AUTH_REQUIRED, NOT_FOUND, REQUEST_CANCELLED = -32000, -32002, -32800
-SLOW = {"match": "slow", "text": ["a"] * 100, "delay_ms": 100}
+SLOW = {"match": "slow", "text": ["a"] * 10_000, "delay_ms": 100}
 SLEEP = {"match": "sleep", "tools": [{"name": "bash", "args": {"command": "sleep 30"}}]}
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 16
 
@@ -301,11 +302,12 @@ def test_a_retry_is_a_notice(acp: Start) -> None:
 
 
 def test_cancel_in_the_same_write_as_the_prompt(acp: Start) -> None:
-    with acp(SLOW, HELLO) as client:
+    with acp({**SLOW, "repeat": True}, HELLO) as client:
         session = client.new()
         for _ in range(20):
-            id = client.start_prompt(session, "slow")
-            client.notify("session/cancel", sessionId=session)
+            with client.in_one_write():
+                id = client.start_prompt(session, "slow")
+                client.notify("session/cancel", sessionId=session)
             assert client.answer(id)["result"] == {"stopReason": "cancelled"}
         assert client.prompt(session) == {"stopReason": "end_turn"}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.docs import ROOT
 from support.extension import call, running_host, text_of, wait_for, write_extension
+from support.patience import PATIENCE
 
 from zot.cli.main import run as run_zot
 from zot.errors import ExtensionError
@@ -310,7 +311,7 @@ def test_logs_can_be_followed_through_a_rotation(home, tmp_path):
         log.write_text("new\n")
         wait_for(lambda: out.read_text() == "old\nmore\nnew\n")
         process.send_signal(2)
-        assert process.wait(10) == 130
+        assert process.wait(PATIENCE) == 130
 
 
 # --- doctor and new --------------------------------------------------------------------------

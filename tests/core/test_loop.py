@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
+from support.patience import PATIENCE
 from support.provider import repaired
 from support.session import (
-    PATIENCE,
     FullDisk,
     Recorder,
     SmallTool,

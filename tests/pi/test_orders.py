@@ -12,7 +12,7 @@ HELLO = {"text": ["Hel", "lo"], "usage": {"input": 10, "output": 3}, "repeat": T
 SUMMARY = {"match": "<conversation>", "text": "a summary", "usage": {"input": 7, "output": 2}}
 BASH = {"name": "bash", "args": {"command": "echo out"}}
 SLEEP = {"name": "bash", "args": {"command": "sleep 30"}}
-SLOW = {"text": ["part"] + ["x"] * 50, "delay_ms": 200}
+SLOW = {"text": ["part"] + ["x"] * 5000, "delay_ms": 200}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 16).decode()
 
 

@@ -64,8 +64,10 @@ def test_nothing_public_is_missing_from_all():
 
 
 def test_the_names_of_zot_are_those_of_the_sdk():
-    for name in zot._SDK_NAMES:
+    for name in zot.__all__:
         assert getattr(zot, name) is getattr(sdk, name)
+    assert set(zot.__all__) <= set(dir(zot))
+    assert "zot.sdk" in loaded("from zot import *\nassert Runtime")
 
 
 def test_help_can_show_every_name():

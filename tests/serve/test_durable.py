@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 from support.rpc import Zot, make_folder, run_zot, types
 
 from zot.formats import format_named
@@ -429,7 +430,7 @@ def test_an_orderly_end_of_the_process_is_not_the_end_of_the_run(durable, how):
             assert zot.frames[-1] == {"type": "run_suspended", "run": "a"}
         else:  # a client that is killed: its ends of the pipes are closed, the tool is silent
             zot.process.stdout.close()
-            assert zot.process.wait(10) == 0
+            assert zot.process.wait(PATIENCE) == 0
     zot.kill()
     assert durable.rows()[-1] == {"type": "run_left", "run": "a"}
     with durable.start("--on-crash", "fail") as zot:  # it is none

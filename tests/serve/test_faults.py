@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.patience import patience
 from support.provider import BY_API
 from support.rpc import CANARIES, Zot, run_zot, texts, types
 
@@ -73,7 +74,8 @@ def servers():
 def process_for(api, folder, server, **options):
     keys = dict.fromkeys(("GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY"), CANARIES[0])
     flags = ["--provider", BY_API[api], "--base-url", server.url, "--no-auto-compact"]
-    flags += ["--idle-timeout", "1", "--max-steps", "4", "--max-tries", "2"]
+    # One fault waits for it; a busy machine may well make a server silent for a second.
+    flags += ["--idle-timeout", str(patience(8)), "--max-steps", "4", "--max-tries", "2"]
     return Zot(folder, args=flags, env=keys, features=["codes", "retries"], **options)
 
 
@@ -90,7 +92,7 @@ def played(tmp_path_factory, servers):
             zot.send("prompt", message="say:fine", id=f"after {name}")
     runs = {}
     for api, (_, zot) in servers.items():
-        zot.wait(lambda zot=zot: zot.done_count() == 2 * len(FAULTS), "every done", 80)
+        zot.wait(lambda zot=zot: zot.done_count() == 2 * len(FAULTS), "every done", patience(90))
         runs[api] = by_prompt(zot)
     yield runs
     assert elsewhere.requests == []

@@ -55,16 +55,16 @@ HANG = {"tools": [{"name": "bash", "args": {"command": "touch on; setsid sleep 3
 def test_nothing_of_a_jailed_command_outlives_a_killed_zot_or_an_abort(folder):
     with Zot(folder, [HANG, HANG], args=["--jail"]) as zot:
         zot.send("prompt", message="go")
-        assert eventually((folder / "work/on").exists, 20)
+        assert eventually((folder / "work/on").exists)
         zot.ask("abort")
         assert zot.until("done")
         assert not [line for _, line in marked(zot.mark) if "sleep" in line or "bwrap" in line]
         (folder / "work/on").unlink()
         zot.send("prompt", message="again")
-        assert eventually((folder / "work/on").exists, 20)
+        assert eventually((folder / "work/on").exists)
         zot.process.kill()
         zot.process.wait()
-        assert eventually(lambda: not marked(zot.mark), 20)
+        assert eventually(lambda: not marked(zot.mark))
 
 
 LEAVE = "mkdir -p x/.git; touch on; sleep 306"

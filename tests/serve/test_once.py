@@ -10,8 +10,8 @@ import time
 
 import pytest
 from support.extension import write_extension
+from support.patience import PATIENCE
 from support.rpc import (
-    PATIENCE,
     command,
     environment,
     make_folder,

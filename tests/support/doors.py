@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from support.jsonrpc import JsonRpcProcess
+from support.patience import PATIENCE
 from support.pi import PiProcess
-from support.rpc import PATIENCE
 from support.terminal import AtTerminal, Emulator, Shown, zot
 
 from zot import events

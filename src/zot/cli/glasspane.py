@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from zot.cli.output import PlainParser
 from zot.errors import ConfigError, UsageError
 from zot.glasspane.board import Board
 from zot.glasspane.guard import ORDER, Guard, names_of
@@ -66,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="zot glasspane", description=DESCRIPTION)
+    parser = PlainParser(prog="zot glasspane", description=DESCRIPTION)
     parser.add_argument("files", nargs="*", help="files with frames, shown as they grow")
     parser.add_argument("--port", type=int, default=PORT, help=f"0: any free one (default {PORT})")
     parser.add_argument("--no-open", action="store_true", help="do not open a browser")

@@ -16,7 +16,7 @@ from zot.errors import BadResponse, ProviderError
 from zot.later import Later
 from zot.provider import types
 from zot.provider.providers import Quirks
-from zot.text import whole_characters, whole_escapes
+from zot.text import MAX_NESTING, check_nesting, whole_characters, whole_escapes
 
 if TYPE_CHECKING:
     from zot.provider import failure
@@ -335,15 +335,22 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
         BadResponse: it is not what this API sends; the text shows its beginning.
     """
     try:
-        return decoder.decode(data)
+        return _bounded(decoder, data)
     except UNREADABLE:
         try:
-            return decoder.decode(mended(data))
+            return _bounded(decoder, mended(data))
         except (msgspec.MsgspecError, RecursionError) as error:
             limit = failure.SHOWN
             raw = data if isinstance(data, str) else data[: limit * 4].decode("utf-8", "replace")
             shown = failure.one_line(raw, limit)
             raise BadResponse(f"{provider}: cannot read an event ({error}): {shown}") from error
+
+
+def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
+    """Decode it unless it is nested too deeply. Raises UNREADABLE."""
+    if len(data) > MAX_NESTING:
+        check_nesting(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
+    return decoder.decode(data)
 
 
 def mended(data: bytes | str) -> bytes:

@@ -5,6 +5,7 @@ part of a run waits for the loop.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -288,7 +289,7 @@ class AsyncRuntime:
 
     def _in_loop(self, item: AnyTool) -> AnyTool:
         """A tool; one that is a coroutine is bound to the loop of the prompt."""
-        if asyncio.iscoroutinefunction(item):
+        if inspect.iscoroutinefunction(item):
             item = function_tool(item)
         if isinstance(item, FunctionTool) and item.is_async:
             item = copy(item)

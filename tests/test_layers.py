@@ -18,7 +18,6 @@ ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
     "finder": set(),
-    "lean": set(),
     "errors": set(),
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
@@ -81,7 +80,7 @@ ALLOWED: dict[str, set[str]] = {
         "swarm",
         "glasspane",
     },
-    "__main__": {"", "cli", "finder", "lean"},
+    "__main__": {"", "cli", "finder"},
 }
 
 

@@ -58,6 +58,7 @@ def test_nothing_public_is_missing_from_all():
         "messages",
         "runtime",
         "stream",
+        "turns",
     }
     modules.add("annotations")
     assert public - modules - {"TYPE_CHECKING", "Any"} <= set(sdk.__all__)

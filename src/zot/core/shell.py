@@ -70,8 +70,12 @@ class Shell(Protocol):
     def set_jail(self, on: bool) -> None:
         """Raises ConfigError when the working directory cannot be a jail."""
 
+    @property
+    def has_background(self) -> bool:
+        """Commands of the session may be left running."""
+
     def end_background(self) -> None:
-        """End what commands of the session left running."""
+        """End what commands of the session left running, and wait until they have ended."""
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         """Run a command to its end; `show` gets the output as it comes.

@@ -212,6 +212,11 @@ class Workplace(Runs):
             self._shell.set_jail(on)
             self.tools_changed()
 
+    @property
+    def has_background(self) -> bool:
+        """Commands may be left running, for whose end a change of the session waits."""
+        return self._shell is not None and self._shell.has_background
+
     # --- inside ------------------------------------------------------------------------------
 
     def _end_background(self) -> None:

@@ -128,6 +128,10 @@ class BuiltinTools(ReadySource):
         jail = cast("Jail", self._place.get())
         return jail.confined(self._supervisor.get(), program, cancel, tell)
 
+    @property
+    def has_background(self) -> bool:
+        return self._background.used
+
     def end_background(self) -> None:
         self._background.end_all()
 

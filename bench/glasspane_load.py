@@ -30,6 +30,7 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from glasspane.support import Pane  # noqa: E402
 from support.browser import Browser  # noqa: E402
+from support.patience import patience  # noqa: E402
 from swarm.cluster import below  # noqa: E402
 
 from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
@@ -38,35 +39,33 @@ from zot.swarm.task import AgentStarted, SwarmTask  # noqa: E402
 MESSAGE = 100
 """Pieces of one message."""
 AGENT_TABS = 3
-PATIENCE = 60.0
-LOADS, LOAD_SECONDS = 10, 5.0
-"""A page that shows nothing after this time is loaded again, so often."""
+PATIENCE = patience(60.0)
 LISTEN = """
 window.heard = { lost: 0, twice: 0, pieces: 0, opened: 0, late: [] };
-const Plain = window.EventSource;
-window.EventSource = class extends Plain {
-  constructor(url) {
-    super(url);
-    if (!String(url).includes("agents/")) return;
-    const opened = Date.now();
-    let last = null;
-    super.addEventListener("open", () => { heard.opened += 1; });
-    super.addEventListener("facts", (event) => {
-      const now = Date.now();
-      for (const { kind, data } of JSON.parse(event.data)) {
-        if (kind !== "TextAdded") continue;
-        for (const [, number, at] of data.text.matchAll(/(\\d+)@(\\d+) /g)) {
-          const n = Number(number);
-          if (last !== null && n > last + 1) heard.lost += n - last - 1;
-          if (last !== null && n <= last) heard.twice += 1;
-          last = n;
-          heard.pieces += 1;
-          if (Number(at) > opened + 1000) heard.late.push(now - Number(at));
-        }
-      }
-    });
+const feeds = new Map();
+const dispatch = EventTarget.prototype.dispatchEvent;
+EventTarget.prototype.dispatchEvent = function (event) {
+  if (String(this.url).includes("agents/")) {
+    if (!feeds.has(this)) feeds.set(this, { opened: Date.now(), last: null });
+    if (event.type === "open") heard.opened += 1;
+    if (event.type === "facts") hear(feeds.get(this), JSON.parse(event.data));
   }
+  return dispatch.call(this, event);
 };
+function hear(feed, items) {
+  const now = Date.now();
+  for (const { kind, data } of items) {
+    if (kind !== "TextAdded") continue;
+    for (const [, number, at] of data.text.matchAll(/(\\d+)@(\\d+) /g)) {
+      const n = Number(number);
+      if (feed.last !== null && n > feed.last + 1) heard.lost += n - feed.last - 1;
+      if (feed.last !== null && n <= feed.last) heard.twice += 1;
+      feed.last = n;
+      heard.pieces += 1;
+      if (Number(at) > feed.opened + 1000) heard.late.push(now - Number(at));
+    }
+  }
+}
 """
 IN_ORDER = """(() => {
   const numbers = [...document.querySelectorAll(".entry.text")].flatMap(
@@ -133,16 +132,21 @@ def _frames(number: int) -> list[dict[str, Any]]:
 
 
 class CuttingProxy:
-    """Passes bytes on to the server, and drops each connection after a random time."""
+    """Passes bytes on to the server and, once it begins to cut, drops each connection after a
+    random time."""
 
     def __init__(self, target: int, mean: float, dice: random.Random) -> None:
         self._target = target
         self._mean = mean
         self._dice = dice
         self.cut = 0
+        self._cutting = threading.Event()
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=50)
         self.port = self._listening.getsockname()[1]
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def begin_to_cut(self) -> None:
+        self._cutting.set()
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
@@ -157,11 +161,12 @@ class CuttingProxy:
             there = socket.create_connection(("127.0.0.1", self._target))
             for source, target in ((here, there), (there, here)):
                 threading.Thread(target=_pass_on, args=(source, target), daemon=True).start()
-            life = threading.Timer(self._dice.expovariate(1 / self._mean), self._end, (here, there))
-            life.daemon = True
-            life.start()
+            life = self._dice.expovariate(1 / self._mean)
+            threading.Thread(target=self._end, args=(life, here, there), daemon=True).start()
 
-    def _end(self, here: socket.socket, there: socket.socket) -> None:
+    def _end(self, life: float, here: socket.socket, there: socket.socket) -> None:
+        self._cutting.wait()
+        time.sleep(life)
         self.cut += here.fileno() >= 0
         _shut(here, there)
 
@@ -269,6 +274,7 @@ def measure(home: Path, arguments: argparse.Namespace) -> int:
             talkers.start()
             try:
                 run = LoadRun(browser, pane, arguments, dice)
+                proxy.begin_to_cut()  # not before: a page whose own files are cut off never begins
                 run.go()
                 return run.report(talkers, proxy)
             finally:
@@ -283,8 +289,9 @@ class LoadRun:
         self._dice = dice
         self._pid = pane._process.pid
         self._browser = browser._process.pid
-        url = pane.url.replace("127.0.0.1", "localhost")
-        self.board, *self.tabs = (self._opened(browser, url) for _ in range(1 + AGENT_TABS))
+        links = [pane.url, *(pane.link() for _ in range(AGENT_TABS))]
+        urls = [link.replace("127.0.0.1", "localhost") for link in links]
+        self.board, *self.tabs = (self._opened(browser, url) for url in urls)
         self._until(self.board, f"document.querySelectorAll('.row').length === {arguments.agents}")
         self.samples: list[list[tuple[float, int]]] = []
         self.in_order = 0
@@ -294,16 +301,9 @@ class LoadRun:
         """Cores that the browser used."""
 
     def _opened(self, browser: Browser, url: str) -> Tab:
-        """A page that has begun: where a connection was cut on which its own files came, a person
-        loads it again."""
+        """A page that has begun."""
         tab = Tab(browser, url)
-        for _ in range(LOADS):
-            try:
-                self._until(tab, "Boolean(document.querySelector('main > *'))", LOAD_SECONDS)
-                break
-            except AssertionError:
-                tab.call("Page.navigate", url="about:blank")
-                tab.call("Page.navigate", url=url)
+        self._until(tab, "Boolean(document.querySelector('main > *'))")
         return tab
 
     def _until(self, tab: Tab, script: str, seconds: float = PATIENCE) -> None:

@@ -172,7 +172,7 @@ def write_logs(home: Path) -> None:
         log = LogWriter(folder.log)
         zot.swarm.log.time = PastClock(len(rows) + 3 + 2 * len(prompt) % 40)  # type: ignore[assignment]
         tree = Worktree("worktree", "tree", "/home/you/shop", branch=f"zot/{id}", base="abc")
-        runs_on = RunsOn("claude-sonnet-4-5", 200_000)
+        runs_on = RunsOn("claude-sonnet-5-5", 200_000)
         begun: list[AnySwarmRow | dict[str, Any]] = [TreeMade(tree), AgentStarted(1, 1), runs_on]
         for row in [*(begun if rows else []), *rows]:
             if isinstance(row, dict):

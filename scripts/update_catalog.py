@@ -3,8 +3,9 @@
     python scripts/update_catalog.py [--pi-ai TARBALL] [--litellm WHEEL] [--check]
 
 Facts come from the JSON data inside the npm package `@earendil-works/pi-ai` (MIT); nothing of it
-is executed. Prices are compared with the price file of litellm, and differences are printed for
-a person to judge. The files go to src/zot/provider/data/models/.
+is executed. The day on which a model ends comes from the price file of litellm; prices are compared
+with it, and differences are printed for a person to judge. The files go to
+src/zot/provider/data/models/.
 """
 
 from __future__ import annotations
@@ -72,7 +73,16 @@ ROW_THINKING = {
 ROW_REPLAYS = {"deepseek", "kimi", "moonshot", "openrouter", "zai"}
 # litellm's key is its provider name, a slash and the id, except for those that it lists bare.
 BARE = {"anthropic", "openai"}
-LITELLM = {"google": "gemini", "together": "together_ai", "moonshot": "moonshot"}
+LITELLM = {
+    "google": "gemini",
+    "together": "together_ai",
+    "fireworks": "fireworks_ai",
+    "github-copilot": "github_copilot",
+    "vercel": "vercel_ai_gateway",
+}
+# The vendors whose models others pass on: one that ends at its vendor ends there, too.
+VENDORS = {"anthropic", "openai", "google"}
+RESELLERS = {"openrouter", "vercel", "github-copilot"}
 
 
 def fetch(args: argparse.Namespace, folder: Path) -> tuple[Path, Path | None]:
@@ -127,6 +137,8 @@ def compat_of(name: str, row: dict) -> dict:
         ours["levels"] = {"minimum" if key == "minimal" else key: levels[key] for key in levels}
     if theirs.get("forceAdaptiveThinking"):
         ours["adaptive"] = True
+    if APIS[row["api"]] == "anthropic" and theirs.get("supportsMidConvoEffort"):
+        ours["binding"] = True
     thinking = theirs.get("thinkingFormat")
     if thinking in THINKING and thinking != ROW_THINKING.get(name, "openai"):
         ours["thinking"] = thinking
@@ -147,7 +159,7 @@ def compat_of(name: str, row: dict) -> dict:
     return ours
 
 
-def convert(name: str, row: dict) -> dict:
+def convert(name: str, row: dict, prices: dict) -> dict:
     api = APIS[row["api"]]
     out = {
         "id": row["id"],
@@ -159,16 +171,32 @@ def convert(name: str, row: dict) -> dict:
         "images": "image" in row["input"] or None,
         "price": price_of(row),
         "compat": compat_of(name, row) or None,
+        "deprecation_date": end_of(name, row["id"], prices) or None,
     }
     return {key: value for key, value in out.items() if value is not None}
+
+
+def litellm_keys(name: str, id: str) -> list[str]:
+    """Where litellm may have the model: the provider's own row first, then that of its vendor."""
+    keys = [id if name in BARE else f"{LITELLM.get(name, name)}/{id}"]
+    vendor, _, bare = id.rpartition("/")
+    if name == "google" or (name in RESELLERS and (vendor in VENDORS or name == "github-copilot")):
+        # Resellers write the versions of Claude with a dot.
+        keys.append(bare.replace(".", "-") if bare.startswith("claude") else bare)
+    return keys
+
+
+def end_of(name: str, id: str, prices: dict) -> str:
+    """The day on which the model ends, as far as litellm knows."""
+    dates = (prices.get(key, {}).get("deprecation_date") for key in litellm_keys(name, id))
+    return next((date for date in dates if date), "")
 
 
 def differences(name: str, rows: list[dict], prices: dict) -> list[str]:
     """Where litellm has another price for the same model."""
     wrong = []
     for row in rows:
-        key = row["id"] if name in BARE else f"{LITELLM.get(name, name)}/{row['id']}"
-        other = prices.get(key)
+        other = prices.get(litellm_keys(name, row["id"])[0])
         if other is None or "price" not in row or "input_cost_per_token" not in other:
             continue
         theirs = [
@@ -179,9 +207,9 @@ def differences(name: str, rows: list[dict], prices: dict) -> list[str]:
     return wrong
 
 
-def dump(version: str, date: str, rows: list[dict]) -> str:
+def dump(source: str, date: str, rows: list[dict]) -> str:
     """One model a line: compact, and a change of one price is a change of one line."""
-    head = json.dumps({"date": date, "source": f"{PACKAGE} {version}"})[:-1]
+    head = json.dumps({"date": date, "source": source})[:-1]
     lines = [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
     return head + ', "models": [\n' + ",\n".join(lines) + "\n]}\n"
 
@@ -195,14 +223,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tarball, wheel = fetch(args, Path(folder))
         version, date, found = read_package(tarball)
-        prices = {}
-        if wheel is not None:
-            with zipfile.ZipFile(wheel) as archive:
-                prices = json.loads(archive.read(PRICES))
+        if wheel is None:
+            sys.exit("no wheel of litellm, which says when models end: pass --litellm WHEEL")
+        with zipfile.ZipFile(wheel) as archive:
+            prices = json.loads(archive.read(PRICES))
+        source_names = f"{PACKAGE} {version}, litellm {wheel.name.split('-')[1]}"
     stale, total = [], 0
     for name, source in found.items():
-        rows = sorted((convert(name, row) for row in source), key=lambda row: row["id"])
-        text = dump(version, date, rows)
+        rows = [convert(name, row, prices) for row in source]
+        rows.sort(key=lambda row: row["id"])
+        text = dump(source_names, date, rows)
         path = TARGET / f"{name}.json"
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(name)

@@ -9,9 +9,18 @@ from contextlib import contextmanager
 
 import pytest
 from hypothesis import settings
+from support import skipped
+from support.own_home import MADE, OwnHome
+from support.patience import PATIENCE, TEST_LIMIT, patience
 
-# Extensions that tests start get more time to be ready, for the same reason as below.
-os.environ.setdefault("ZOT_EXT_GRACE", "20")
+HOME_CHANGED = 9
+"""The exit code of a run that wrote into the user's folders."""
+
+own_home = None if MADE in os.environ else OwnHome()
+
+# Machines that run tests are busy with other things too.
+os.environ.setdefault("ZOT_EXT_GRACE", str(PATIENCE))
+os.environ.setdefault("PYTEST_TIMEOUT", str(TEST_LIMIT))
 
 # A shell that starts the tests in the background makes them, and all they spawn, ignore this one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -26,6 +35,32 @@ settings.load_profile(os.environ.get("ZOT_TEST_PROFILE", "all"))
 def pytest_collection_modifyitems(items):
     """What takes long begins first: at the end all cores have something to do."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for item in items:
+        if limit := item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(patience(limit.args[0])), append=False)
+
+
+def pytest_terminal_summary(terminalreporter):
+    reports = terminalreporter.stats.get("skipped", [])
+    if rows := skipped.table(report.longrepr[2] for report in reports):
+        terminalreporter.section("not tested here")
+        for row in rows:
+            terminalreporter.write_line(row)
+    if changed := own_home.changed() if own_home else []:
+        terminalreporter.section("the tests, or a zot that you used meanwhile, changed your files")
+        for path in changed[:20]:
+            terminalreporter.write_line(path)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    if own_home is not None and own_home.changed():
+        session.exitstatus = HOME_CHANGED
+
+
+def pytest_unconfigure():
+    if own_home is not None:
+        own_home.remove()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -142,7 +142,7 @@ def test_a_prompt_is_answered(open_door: Callable[..., Door]) -> None:
     door = open_door()
     assert door.ask("say:hello") == "hello"
     provider, model, count, busy = door.state()
-    assert (provider, model) == ("anthropic", "claude-sonnet-4-5")
+    assert (provider, model) == ("anthropic", "claude-sonnet-5-5")
     assert "count" in door.LACKS or (count, busy) == (2, False)
 
 
@@ -163,12 +163,24 @@ def test_a_prompt_that_failed_goes_on_with_another_model_without_being_said_agai
     door = open_door("retry")
     assert door.ask("status:401") == "error"
     with_key = asked(anthropic)
-    door.set_model("gpt-5", "openai")
+    door.set_model("gpt-6.1-sol", "openai")
     door.retry()
     assert len(asked(anthropic)) == len(with_key)
     messages = asked(openai)[-1].body["messages"]
     said = [message["content"] for message in messages if message["role"] == "user"]
-    assert said == ["status:401"]
+    assert [text.split("\n")[1:] for text in said] == [["status:401"]]  # behind the date
+
+
+def test_a_cut_answer_is_asked_for_anew_and_its_tool_runs_once(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    door = open_door()
+    first = "say:half an answer\ntool:bash:echo ran >> effects\ncut:99 tries:1"
+    assert door.ask(f"{first}\nthen\ncut:1 tries:1 say:the whole answer") == "the whole answer"
+    assert (place.work / "effects").read_text() == "ran\n"
+    assert len(asked(anthropic)) == 4
+    sent = asked(anthropic)[-1].body["messages"]
+    assert str(sent).count("half an answer") == 2  # in the prompt, and said once
 
 
 def test_a_message_is_heard_after_the_tool(
@@ -250,7 +262,7 @@ def test_what_was_told_of_a_durable_run_can_be_read_again_and_followed(
 # --- models ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [("gpt-5", "openai"), ("openai/gpt-5", "")])
+@pytest.mark.parametrize("name", [("gpt-6.1-sol", "openai"), ("openai/gpt-6.1-sol", "")])
 def test_the_model_of_another_provider_goes_on_with_the_conversation(
     open_door: Callable[..., Door],
     anthropic: FakeServer,
@@ -261,7 +273,7 @@ def test_the_model_of_another_provider_goes_on_with_the_conversation(
     door.set_reasoning("low")
     door.ask('think:2\ntool:bash:{"command": "echo printed"}\nthen\nsay:the first answer')
     door.set_model(*name)
-    assert door.state()[:2] == ("openai", "gpt-5")
+    assert door.state()[:2] == ("openai", "gpt-6.1-sol")
     assert door.ask("say:second") == "second"
     assert len(asked(openai)) == 1
     body = last_body(openai)
@@ -269,7 +281,7 @@ def test_the_model_of_another_provider_goes_on_with_the_conversation(
     assert "printed" in body
     assert "signature" not in body  # thoughts are given back only to those who had them
     assert openai.requests[-1].headers["authorization"] == "Bearer sk-openai-0123456789"
-    door.set_model("claude-sonnet-4-5", "anthropic")
+    door.set_model("claude-sonnet-5-5", "anthropic")
     assert door.ask("say:third") == "third"
     assert "second" in last_body(anthropic)
 
@@ -283,7 +295,7 @@ def test_a_model_that_is_not_there_changes_nothing(open_door: Callable[..., Door
         with pytest.raises(Exception, match=provider):
             door.set_model(name, provider)
             door.ask("say:where a call brings its model it is the call that fails")
-    assert door.state()[:2] == ("anthropic", "claude-sonnet-4-5")
+    assert door.state()[:2] == ("anthropic", "claude-sonnet-5-5")
     assert door.ask("say:still here") == "still here"
 
 
@@ -292,10 +304,10 @@ def test_the_level_of_thinking_counts_from_the_next_call_on(
 ) -> None:
     door = open_door()
     door.ask("say:quick")
-    assert "thinking" not in asked(anthropic)[-1].body
+    assert asked(anthropic)[-1].body["output_config"] == {"effort": "medium"}
     door.set_reasoning("high")
     door.ask("say:slow")
-    assert asked(anthropic)[-1].body["thinking"]["type"] == "enabled"
+    assert asked(anthropic)[-1].body["output_config"] == {"effort": "high"}
 
 
 # --- agents ----------------------------------------------------------------------------------
@@ -311,7 +323,7 @@ def test_agents_beside_it_have_their_own_conversation_directory_and_end(
     assert door.ask_another("a", pwd, cwd="sub") == "looked"
     assert (place.work / "sub" / "where").read_text().strip() == str(place.work / "sub")
     assert "the first" not in last_body(anthropic)
-    assert door.ask_another("b", "say:other", provider="openai", model="gpt-5") == "other"
+    assert door.ask_another("b", "say:other", provider="openai", model="gpt-6.1-sol") == "other"
     assert "other" in last_body(openai)
     assert door.agents() == [("a", "idle"), ("b", "idle")]
     with pytest.raises(Exception, match="already"):
@@ -330,7 +342,7 @@ def test_a_session_goes_on_with_its_model_and_level(
     open_door: Callable[..., Door], openai: FakeServer, place: Place
 ) -> None:
     door = open_door(keep=True)
-    door.set_model("gpt-5", "openai")
+    door.set_model("gpt-6.1-sol", "openai")
     door.set_reasoning("low")
     door.ask("say:before")
     path = door.path()
@@ -338,11 +350,11 @@ def test_a_session_goes_on_with_its_model_and_level(
     place.session = place.session.with_name("another.jsonl")
     other = open_door(keep=True)
     assert other.ask("say:elsewhere") == "elsewhere"
-    assert other.state()[:2] == ("anthropic", "claude-sonnet-4-5")
+    assert other.state()[:2] == ("anthropic", "claude-sonnet-5-5")
     other.load(path)
-    assert "state" in other.LACKS or other.state()[:2] == ("openai", "gpt-5")
+    assert "state" in other.LACKS or other.state()[:2] == ("openai", "gpt-6.1-sol")
     assert other.ask("say:after") == "after"
-    assert other.state()[:2] == ("openai", "gpt-5")
+    assert other.state()[:2] == ("openai", "gpt-6.1-sol")
     assert "before" in last_body(openai)
     assert asked(openai)[-1].body["reasoning_effort"] == "low"
 

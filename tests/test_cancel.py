@@ -4,11 +4,10 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled
-
-PATIENCE = 20.0
 
 
 def test_once_set_it_stays_set_and_everyone_hears():

@@ -32,7 +32,7 @@ supervisor.close()
 
 # Counts the Python functions that run in other threads than the main one, up to each `done`.
 CALLS = """
-import os, sys, threading
+import json, os, sys, threading
 from zot.__main__ import main
 from zot.writer import LineWriter
 calls, seen = [0], []
@@ -47,7 +47,7 @@ LineWriter.put = put
 threading.setprofile(count)
 sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
 main()
-os.write(2, repr(seen).encode())
+os.write(2, json.dumps(seen).encode())
 """
 
 
@@ -64,7 +64,8 @@ def calls_of(messages, folder):
             cwd=folder,
             env={**uncovered(), "ZOT_HOME": str(folder / "home")},
         )
-    seen = eval(done.stderr)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stderr)
     return [after - before for before, after in itertools.pairwise([0, *seen])]
 
 

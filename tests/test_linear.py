@@ -29,6 +29,7 @@ from zot.runtime.sources import _TYPED
 from zot.serve.interactive.slash.work import code_blocks
 from zot.skills.skill import split as split_skill
 from zot.text import cookie_of
+from zot.tools.ignore import IgnoreRules
 from zot.tools.output import Decoder, clean
 from zot.tui.cells import wrap
 
@@ -79,6 +80,14 @@ def a_skill(text):
     split_skill("---\n" + text, [])
 
 
+def the_head_of_a_skill(text):
+    split_skill("---\nname: " + text[:16_000] + "\n---\n" + text, [])
+
+
+def an_ignore_file(text):
+    IgnoreRules(text + "\na*b\n" + text).verdict(["a", "b" * 200], is_dir=False)
+
+
 READERS = [
     a_line,
     a_string_in_a_line,
@@ -87,6 +96,8 @@ READERS = [
     an_event_stream,
     a_command_s_output,
     a_skill,
+    the_head_of_a_skill,
+    an_ignore_file,
     parse_args,
     parsed_so_far,
     lambda text: wrap([("", text)], 80),
@@ -143,6 +154,9 @@ def work(read, text):
 @example("ab")
 @example("```x\n")
 @example("\\")
+@example("*x?\n")
+@example("*x\n")
+@example("!x\ny\n")
 def test_nothing_that_is_read_costs_more_than_linear_time(read, part):
     small, large = (part * (size // len(part) + 1) for size in (SMALL, 4 * SMALL))
     cost = work(read, large)

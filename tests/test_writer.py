@@ -5,13 +5,12 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE
 
 from zot import writer as writing
 from zot.cancel import Cancel
 from zot.lines import ready
 from zot.writer import LineWriter
-
-PATIENCE = 30
 
 
 @pytest.fixture
@@ -219,7 +218,7 @@ def test_a_full_lane_waits_alone():
     size = 0
     while size < 100 * 65_536:
         size += len(os.read(read, 1 << 20))
-    waiting.join(10)
+    waiting.join(PATIENCE)
     assert not waiting.is_alive()
     writer.close(5)
     os.close(read)

@@ -20,15 +20,27 @@ if TYPE_CHECKING:
     from zot.sdk import parse_frame as parse_frame
     from zot.sdk import tool as tool
 
-_SDK_NAMES = frozenset(
-    ("AsyncRuntime", "BusyError", "ClosedError", "Config", "Runtime", "ZotError")
-    + ("events", "guard", "parse_frame", "tool")
-)
+__all__ = [
+    "AsyncRuntime",
+    "BusyError",
+    "ClosedError",
+    "Config",
+    "Runtime",
+    "ZotError",
+    "events",
+    "guard",
+    "parse_frame",
+    "tool",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name in _SDK_NAMES:
+    if name in __all__:
         from zot import sdk
 
         return getattr(sdk, name)
     raise AttributeError(f"module 'zot' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

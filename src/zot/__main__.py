@@ -26,9 +26,6 @@ def _run(*, as_pi: bool) -> int:
         from zot import finder
 
         finder.install()
-        from zot.lean import lighten
-
-        lighten()
         from zot.cli.main import run
 
         return run(sys.argv[1:], as_pi=as_pi)

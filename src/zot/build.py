@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
@@ -15,16 +16,26 @@ from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
-from zot.home import RPC_TOKEN
+from zot.home import RPC_TOKEN, SWARM_TOKEN
 from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
+from zot.provider.model import default_level
 from zot.provider.models import Models
+from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Model
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
 from zot.runtime.client import RuntimeClient
 from zot.runtime.prompt import system_prompt
-from zot.runtime.redact import RedactingModels, RedactingTool, Redactor, given_secrets
+from zot.runtime.redact import (
+    RedactingModels,
+    RedactingTool,
+    Redactor,
+    SecretFile,
+    given_secrets,
+    password_in,
+    read_token,
+)
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
@@ -34,7 +45,7 @@ from zot.settings.flags import Options, chosen
 from zot.settings.plan import HOLDER_SECONDS, Plan, resumed_by
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here
-from zot.settings.trust import is_trusted
+from zot.settings.trust import is_trusted, trust_path
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.text import Frozen
@@ -43,6 +54,7 @@ from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
     from zot import ledger
+    from zot.mcp import secrets as mcp_secrets
     from zot.runtime import durable, spend
     from zot.runtime import task as task_tool
     from zot.sessions import files as session_files
@@ -53,9 +65,11 @@ if TYPE_CHECKING:
 else:
     swarm_tool = Later("zot.swarm.tool")
     ledger = Later("zot.ledger")
+    mcp_secrets = Later("zot.mcp.secrets")
     durable, spend, task_tool = later("zot.runtime", "durable", "spend", "task")
     session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 SWARM = "swarm"
 """The tool of the swarm; its room is loaded where it is used."""
 
@@ -104,7 +118,7 @@ def approval_for(
 
 def build_runtime(plan: Plan, client: RuntimeClient, added: Additions = NOTHING) -> Runtime:
     """A runtime that is ready for its first prompt. Nothing is sent and no process is started."""
-    redactor = redactor_for(plan.setup)
+    redactor = redactor_for(plan.setup, added.mcp_servers)
     supervisor = _supervisor(plan.setup, redactor, owns_process=added.owns_process)
     common = Common(plan, added, supervisor)
     return _build(plan, client, added, common, common.depth, redactor, is_first=True)
@@ -184,6 +198,7 @@ def _agent(
         system=lambda: redactor.text(prompt_for(setup, skills, servers.instructions())),
         settings=agent_settings(setup, models),
         wrap_tool=lambda tool: wrap(RedactingTool(tool, redactor)),
+        dated=True,
     )
     agent.resume()
     return agent
@@ -280,7 +295,7 @@ class Common:
             approval = approval_for(plan.setup.options, client, request.approve)
         added = replace(self._added, tools=own, approval=approval)
         depth = self.depth if request.depth is None else request.depth
-        redactor = redactor_for(plan.setup)
+        redactor = redactor_for(plan.setup, self._added.mcp_servers)
         return _build(plan, client, added, self, depth, redactor, is_first=False)
 
 
@@ -456,6 +471,7 @@ def _mcp_options(
         keys=secret_names(setup),
         shorten=builtin.shorten,
         hide=supervisor.hide,
+        secrets=supervisor.secrets,
         jailed=lambda: builtin.jailed,
         confine=builtin.confined,
     )
@@ -527,8 +543,9 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     compact_at = chosen(options, "compact_at")
     fallbacks = [models.find(name, setup.info.name) for name in options.fallback_models]
     return AgentSettings(
-        reasoning=options.reasoning or "off",
+        reasoning=options.reasoning or default_level(setup.info.name),
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
+        retry=RetryPolicy(max_attempts=chosen(options, "max_tries")),
         compact_at=compact_at / 100 if compact_at else None,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
     )
@@ -547,11 +564,36 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = (), servers: str = "") ->
     )
 
 
-def redactor_for(setup: Setup) -> Redactor:
-    """Knows every key that this user has, not only the one in use."""
-    environ = setup.around.environ
-    secrets = given_secrets(setup.key, secret_names(setup), environ)
-    return Redactor(secrets | setup.known.written_keys(environ), setup.around.home)
+def redactor_for(setup: Setup, entries: Mapping[str, Json] | None = None) -> Redactor:
+    """Knows every key that this user has, not only the one in use, and the secrets of MCP servers
+    (`entries`: those of a program that embeds zot), of the swarm and of the page."""
+    environ, home = setup.around.environ, setup.around.home
+    secrets = given_secrets(setup.key, (*secret_names(setup), SWARM_TOKEN), environ)
+    secrets |= setup.known.written_keys(environ)
+    secrets |= {password_in(environ.get(name, "")) for name in PROXIES}
+    secrets |= {password_in(setup.base_url)}
+    if entries:
+        secrets |= _server_secrets(setup, entries)
+    files = (f"{home}/mcp.json", f"{setup.cwd}/.mcp.json", trust_path(home))
+    token = f"{home}/swarm/hub.token"
+    return Redactor(
+        secrets,
+        home,
+        (
+            SecretFile(files, lambda: _server_secrets(setup, {})),
+            SecretFile((token,), partial(read_token, token)),
+        ),
+    )
+
+
+def _server_secrets(setup: Setup, entries: Mapping[str, Json]) -> set[str]:
+    around = setup.around
+    paths = (f"{around.home}/mcp.json", f"{setup.cwd}/.mcp.json")
+    if not entries and not any(map(os.path.exists, paths)):
+        return set()
+    return mcp_secrets.configured_secrets(
+        setup.cwd, around.home, around.environ, entries, trusted=_trusts_project(setup)
+    )
 
 
 def secret_names(setup: Setup) -> frozenset[str]:

@@ -22,7 +22,10 @@ from msgspec import UNSET
 
 from zot.bugs import report_bug
 from zot.client_commands import ClientCommands, said, word
-from zot.errors import BusyError, ClosedError, CommandError, ZotError
+from zot.errors import BusyError as BusyError
+from zot.errors import ClosedError as ClosedError
+from zot.errors import CommandError as CommandError
+from zot.errors import ZotError as ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong, encode_line, ready
 from zot.provider.types import Image as Image

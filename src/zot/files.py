@@ -12,6 +12,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
+from zot.beneath import open_real
 from zot.errors import ConfigError
 from zot.later import Later
 
@@ -106,8 +107,9 @@ def read_own(path: StrPath, inside: StrPath | None, limit: int) -> bytes:
     target = os.path.realpath(path, strict=True)
     if inside is not None and not _is_below(target, os.path.realpath(inside)):
         raise PermissionError(errno.EPERM, "it is a link to a file elsewhere; copy it instead")
-    # O_NONBLOCK: a pipe would be waited for. O_NOFOLLOW: what was resolved is what is opened.
-    fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    # What was resolved is what is opened: no link is followed any more, in no part of the path.
+    # O_NONBLOCK: a pipe would be waited for.
+    fd = open_real(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):

@@ -11,7 +11,7 @@ from _frozen_importlib_external import MAGIC_NUMBER, SourceFileLoader
 from posix import O_CLOEXEC, O_RDONLY, close, open, read, stat, stat_result
 from types import CodeType
 
-TYPE_CHECKING = False  # typing is loaded by lean.py
+TYPE_CHECKING = False  # typing is not loaded yet
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

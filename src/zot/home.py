@@ -16,6 +16,8 @@ from msgspec import Struct
 
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 """The variable with the token that a client must say first; it is kept from every child."""
+SWARM_TOKEN = "ZOT_SWARM_TOKEN"
+"""The variable with the token of the hub, on a machine that only works for it."""
 
 
 class Surroundings(Struct, frozen=True):
@@ -75,6 +77,15 @@ def own_command(*words: str) -> list[str]:
     """What starts another zot. `-P`: the working directory may be a stranger's, and hold a file
     with the name of a module."""
     return [sys.executable, "-P", "-m", "zot", *words]
+
+
+def own_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables for another zot, which may work in a stranger's directory: a part of PYTHONPATH
+    that is empty or relative would make Python run files of that directory."""
+    parts = environ.get("PYTHONPATH", "").split(os.pathsep)
+    path = os.pathsep.join(part for part in parts if os.path.isabs(part))
+    others = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
+    return {**others, "PYTHONPATH": path} if path else others
 
 
 def may_have_extensions(named: Sequence[str], cwd: str, home: str, *, search: bool) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from zot.errors import CommandError
-from zot.text import encode_json, escaped, plain_json, whole_escapes
+from zot.text import check_nesting, encode_json, escaped, plain_json, whole_escapes
 
 MAX_LINE = 16 * 1024 * 1024
 LONGEST_NUMBER = 4300
@@ -116,6 +116,7 @@ def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
     """Decode one line; half of a surrogate pair in it becomes U+FFFD. Raises CommandError:
     `parse_error`: it is not JSON; `invalid_params`: it is, of another shape."""
     try:
+        check_nesting(line)
         return decode(readable(line))
     except LINE_ERRORS as error:
         raise line_error(error) from error

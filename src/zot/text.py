@@ -16,11 +16,15 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from re import Pattern
 
+MAX_NESTING = 500
+"""Levels of arrays and objects in one JSON text. Each version of Python has another limit of its
+own, from a thousand levels to as many as the stack holds."""
 LONGEST_INTEGER = 14_000
 """Bits; Python writes no number of more than 4300 digits."""
 
 _LINE_ENDS = tuple((mark.encode(), b"\\u%04x" % ord(mark)) for mark in "\u2028\u2029\u0085")
 _HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
+_BRACKETS_OR_STRING = rb'[\[{]+|[\]}]+|"[^"\\]*(?:\\.[^"\\]*)*"?'
 _LONE_HALF = (
     rb"\\u[dD](?:" + _HIGH + rb"(?!\\u[dD]" + _LOW + rb")"
     rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
@@ -70,6 +74,25 @@ def whole_escapes(data: bytes) -> bytes:
     # With the escaped backslashes out of the way, every \u is an escape. 0xff is in no UTF-8.
     data = _replaced(_LONE_HALF, rb"\\ufffd", data.replace(rb"\\", b"\xff\xff"))
     return data.replace(b"\xff\xff", rb"\\")
+
+
+def check_nesting(data: bytes) -> None:
+    """Refuse JSON that is nested too deeply, also in fields that nobody reads.
+
+    Raises:
+        RecursionError: it has more than MAX_NESTING levels.
+    """
+    if len(data) <= MAX_NESTING or data.count(b"[") + data.count(b"{") <= MAX_NESTING:
+        return
+    depth = 0
+    for part in compiled(_BRACKETS_OR_STRING).finditer(data):
+        first = data[part.start()]
+        if first in b"[{":
+            depth += part.end() - part.start()
+            if depth > MAX_NESTING:
+                raise RecursionError(f"more than {MAX_NESTING} levels of arrays and objects")
+        elif first in b"]}":
+            depth -= part.end() - part.start()
 
 
 def prepared(*types: Any) -> None:

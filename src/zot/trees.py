@@ -23,8 +23,6 @@ GIVE_UP = 3.0
 """Seconds after which a process that cannot be killed is reported instead of waited for."""
 NAMED = 5
 CATCHABLE = [number for number in range(1, 32) if number not in (signal.SIGKILL, signal.SIGSTOP)]
-GIVEN = 99
-"""The descriptor on which a program finds what it was given; far above those in use here."""
 LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); from zot.{} import main; main()"
 
 own: set[int] = set()
@@ -88,15 +86,6 @@ def spawn(program: str, argv: list[str], env: Mapping[str, str]) -> int:
     if TREES:
         return os.posix_spawn(program, argv, env, setsid=True, setsigmask=[], setsigdef=CATCHABLE)
     return os.posix_spawn(program, argv, env, setpgroup=0, setsigmask=[], setsigdef=CATCHABLE)
-
-
-def give(data: bytes) -> None:
-    """Lay the data ready for a program that is started next, on the descriptor GIVEN."""
-    source, sink = os.pipe()
-    os.write(sink, data)  # less than a pipe holds
-    os.close(sink)
-    os.dup2(source, GIVEN, inheritable=True)
-    os.close(source)
 
 
 # --- who is there ----------------------------------------------------------------------------

@@ -120,6 +120,32 @@ def test_a_client_that_can_little_is_told_less() -> None:
     assert {"notice", "compaction", "usage"} & set(kinds) == set()
 
 
+CUT = (
+    events.TurnStart(1),
+    events.AssistantStart("p", "m", "api"),
+    events.TextDelta("half"),
+    events.ToolCallStart("c1", "bash"),
+    events.Retrying(1, 10, 2.0, "the connection was closed", "network", dropped=True),
+    events.TurnEnd("length", again=True),
+    events.TurnStart(1),
+    events.AssistantStart("p", "m", "api"),
+    events.TextDelta("whole"),
+    events.TurnEnd("end"),
+)
+
+
+def test_a_cut_answer_is_followed_by_a_line_that_says_so() -> None:
+    encoder = UpdateEncoder("/w", SessionAbilities())
+    updates = encoded(encoder, *CUT)
+    chunks = [update for update in updates if update["sessionUpdate"] == "agent_message_chunk"]
+    half, line, whole = chunks
+    assert "begins anew" in line["content"]["text"]
+    assert half["messageId"] == line["messageId"] != whole["messageId"]
+    (failed,) = [update for update in updates if update.get("status") == "failed"]
+    assert failed["toolCallId"] == "c1"
+    assert not encoder.cut
+
+
 def test_every_update_is_what_the_schema_says(schema: AcpSchema) -> None:
     encoder = UpdateEncoder("/w", ALL)
     encoder.window = 1000

@@ -16,14 +16,15 @@ import pytest
 from support.acp import HELLO, Acp, outline, selected, text_block
 from support.extension import write_extension
 from support.mcp import entry
-from support.rpc import PATIENCE, write_script
+from support.patience import PATIENCE
+from support.rpc import write_script
 
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from zot.testing.fakeserver import FakeServer
 
 Start = Callable[..., Acp]
 AUTH_REQUIRED, NOT_FOUND, REQUEST_CANCELLED = -32000, -32002, -32800
-SLOW = {"match": "slow", "text": ["a"] * 100, "delay_ms": 100}
+SLOW = {"match": "slow", "text": ["a"] * 10_000, "delay_ms": 100}
 SLEEP = {"match": "sleep", "tools": [{"name": "bash", "args": {"command": "sleep 30"}}]}
 PNG = b"\x89PNG\r\n\x1a\n" + b"0" * 16
 
@@ -121,6 +122,19 @@ def test_a_prompt_with_thoughts_tools_and_diffs(acp: Start) -> None:
     assert calls[1]["content"][0]["newText"] == "one\n2\n"
     kinds = [option["kind"] for option in asked[0]["params"]["options"]]
     assert kinds == ["allow_once", "allow_always", "allow_always", "reject_once"]
+    # A client that keeps one option a kind keeps the last one: it must not be the lasting one.
+    chosen = {option["kind"]: option["optionId"] for option in asked[0]["params"]["options"]}
+    assert chosen["allow_always"] == "allow_always"
+
+
+def test_no_lasting_rule_for_what_reads_like_a_pattern(acp: Start) -> None:
+    calls = [("bash", {"command": "rm *"}), ("bash", {"command": "rm -r build"})]
+    with acp(tools("go", *calls), HELLO, decide="reject_once") as client:
+        client.prompt(client.new(), "go")
+        first, second = client.requests("session/request_permission")
+    names = [option["name"] for option in first["params"]["options"]]
+    assert names == ["Allow", "Allow bash in this session", "Deny"]
+    assert "Always allow 'rm -r build' in this project" in str(second["params"]["options"])
 
 
 def test_messages_have_ids_of_their_own(acp: Start) -> None:
@@ -288,11 +302,12 @@ def test_a_retry_is_a_notice(acp: Start) -> None:
 
 
 def test_cancel_in_the_same_write_as_the_prompt(acp: Start) -> None:
-    with acp(SLOW, HELLO) as client:
+    with acp({**SLOW, "repeat": True}, HELLO) as client:
         session = client.new()
         for _ in range(20):
-            id = client.start_prompt(session, "slow")
-            client.notify("session/cancel", sessionId=session)
+            with client.in_one_write():
+                id = client.start_prompt(session, "slow")
+                client.notify("session/cancel", sessionId=session)
             assert client.answer(id)["result"] == {"stopReason": "cancelled"}
         assert client.prompt(session) == {"stopReason": "end_turn"}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.docs import ROOT
 from support.extension import call, running_host, text_of, wait_for, write_extension
+from support.patience import PATIENCE
 
 from zot.cli.main import run as run_zot
 from zot.errors import ExtensionError
@@ -310,7 +311,7 @@ def test_logs_can_be_followed_through_a_rotation(home, tmp_path):
         log.write_text("new\n")
         wait_for(lambda: out.read_text() == "old\nmore\nnew\n")
         process.send_signal(2)
-        assert process.wait(10) == 130
+        assert process.wait(PATIENCE) == 130
 
 
 # --- doctor and new --------------------------------------------------------------------------
@@ -459,3 +460,13 @@ def test_doctor_says_how_a_program_is_made_executable(home, zot_ext):
     code, out, _ = zot_ext("doctor", "./mine")
     assert code == 1
     assert "make it executable: chmod +x ./main.py" in out
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/x.git", "git://127.0.0.1:9/x"])
+def test_an_extension_does_not_come_over_an_open_line(tmp_path: Path, url: str) -> None:
+    environ = {"PATH": os.environ["PATH"]}
+    for written in (url, url.replace("http", "HTTP")):
+        with pytest.raises(ExtensionError, match="--insecure"):
+            install.install(written, tmp_path, environ)
+    with pytest.raises(ExtensionError, match="git clone"):  # it was tried
+        install.install(url, tmp_path, environ, insecure=True)

@@ -30,14 +30,14 @@ def listed(capsysbinary, *args):
 
 def test_without_a_key_the_catalog_is_listed_and_nobody_is_asked(server, capsysbinary):
     found = listed(capsysbinary, "--provider", "anthropic", "--base-url", server.url)
-    assert found["claude-sonnet-4-5"]["source"] == "catalog"
+    assert found["claude-sonnet-5-5"]["source"] == "catalog"
     assert server.requests == []
 
 
 def test_another_host_says_what_it_has(server, capsysbinary):
     args = ("--provider", "anthropic", "--api-key", "k", "--base-url", server.url)
     found = listed(capsysbinary, *args)
-    assert list(found) == ["fake-model", "claude-sonnet-4-5", "gpt-5"]
+    assert list(found) == ["fake-model", "claude-sonnet-5-5", "gpt-6.1-sol"]
     assert {model["source"] for model in found.values()} == {"live"}
 
 

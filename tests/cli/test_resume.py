@@ -37,11 +37,11 @@ def keep(text: str, provider: str = "openai", model: str = "gpt-5", change=None)
 
 
 def test_a_session_goes_on_with_its_model(work):
-    path = keep("a", change=ModelChange("anthropic", "claude-sonnet-4-5"))
+    path = keep("a", change=ModelChange("anthropic", "claude-sonnet-5-5"))
     environ = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "GROQ_API_KEY": "k"}
     for flags in (["--continue"], ["--session", path]):
         started = planned(flags, environ)
-        assert (started.info.name, started.model.id) == ("anthropic", "claude-sonnet-4-5")
+        assert (started.info.name, started.model.id) == ("anthropic", "claude-sonnet-5-5")
     assert planned(["--continue", "--provider", "groq"], environ).info.name == "groq"
 
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
+from support.patience import PATIENCE
 from support.provider import repaired
 from support.session import (
-    PATIENCE,
     FullDisk,
     Recorder,
     SmallTool,
@@ -26,6 +26,7 @@ from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
 from zot.core.session import Session
 from zot.core.tool import ToolOutput
 from zot.errors import (
+    BadResponse,
     BusyError,
     ClosedError,
     CommandError,
@@ -370,12 +371,17 @@ def test_every_fault_ends_in_one_done_and_a_usable_transcript(turn):
         told, run_ = it.prompt("fault")
         assert run_.stop == "error"
         assert kinds(told)[-3:] == ["TurnEnd", "ErrorRaised", "Done"]
-        assert len(of(told, events.TurnEnd)) == 1
+        ends = of(told, events.TurnEnd)
+        retries = of(told, events.Retrying)
+        assert len(ends) == 1 + sum(retry.dropped for retry in retries)
+        assert all(end.again for end in ends[:-1])
         assert last_turn_end(told).error == str(run_.error)
         assert tool.calls == []
-        if said(told):
-            assert it.session.messages()[-1].content == (Text(said(told)),)
+        last = told[max(at for at, kind in enumerate(kinds(told)) if kind == "TurnStart") :]
+        if said(last):
+            assert it.session.messages()[-1].content == (Text(said(last)),)
             assert it.session.messages()[-1].origin.error
+        assert len(it.session.messages()) <= 2
         usable(it)
 
 
@@ -457,7 +463,7 @@ def test_a_bug_in_a_provider_is_an_error_of_this_run_only(bug, capsys):
 
 
 def test_what_an_aborted_or_cut_call_used_is_counted():
-    cut = [Started(), UsageSeen(Usage(100, 3)), TextDelta("x"), NetworkError("cut")]
+    cut = [Started(), UsageSeen(Usage(100, 3)), TextDelta("x"), BadResponse("cut")]
     price = replace(MODEL, price=Price(1.0, 1.0))
     with Recorder([], provider=OddProvider(cut), model=price) as it:
         told, _ = it.prompt()
@@ -465,6 +471,50 @@ def test_what_an_aborted_or_cut_call_used_is_counted():
         assert report.usage.total == 103
         assert report.cumulative.cost.total == pytest.approx(103e-6)
         assert it.runtime.state().usage == report.cumulative
+
+
+def test_each_attempt_that_was_cut_is_counted_in_its_own_void_turn():
+    cut = [Started(), UsageSeen(Usage(100, 3)), TextDelta("x"), NetworkError("cut")]
+    silent = [Started(), UsageSeen(Usage(10, 0)), NetworkError("cut")]
+    nothing = [Started(), NetworkError("cut")]
+    whole = fine()
+    with Recorder([], provider=OddProvider(cut, silent, nothing, whole)) as it:
+        told, run_ = it.prompt()
+        assert run_.stop == "end"
+        totals = [report.usage.total for report in of(told, events.UsageReport)]
+        assert totals[:2] == [103, 10]
+        assert [retry.dropped for retry in of(told, events.Retrying)] == [True, True, False]
+        assert [end.again for end in of(told, events.TurnEnd)] == [True, True, False]
+        assert [start.step for start in of(told, events.TurnStart)] == [1, 1, 1]
+        assert [len(m.content) for m in it.session.messages()] == [1, 1]
+
+
+def test_another_model_begins_anew_after_a_cut():
+    cut = {"text": ["half", "x"], "cut_after": 1, "repeat": True}
+    other = ScriptedProvider(["whole"])
+    fallbacks = ((other, replace(MODEL, id="other")),)
+    with Recorder([cut], settings={"fallbacks": fallbacks}) as it:
+        told, run_ = it.prompt()
+        assert run_.stop == "end"
+        assert len(it.requests) == 4
+        assert [end.again for end in of(told, events.TurnEnd)] == [True] * 4 + [False]
+        assert it.session.messages()[-1].content == (Text("whole"),)
+        assert it.session.messages()[-1].origin.model == "other"
+
+
+def test_guards_are_asked_before_each_attempt_that_may_cost():
+    class Counting(Hook):
+        steps = []
+
+        def before_turn(self, step, context):
+            self.steps.append(step)
+            return Block("enough") if len(self.steps) > 2 else ALLOW
+
+    cut = {"text": ["half", "x"], "cut_after": 1, "repeat": True}
+    with Recorder([cut], hooks=[Counting()]) as it:
+        _, run_ = it.prompt()
+        assert run_.error.code == "blocked"
+        assert Counting.steps == [1, 1, 1]
 
 
 def test_calls_with_the_wrong_stop_word_still_run():

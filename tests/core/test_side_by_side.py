@@ -4,14 +4,13 @@ import threading
 from typing import Any
 
 import pytest
+from support.patience import PATIENCE
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, ToolError
 from zot.provider.scripted import ScriptedProvider
 from zot.sdk import Runtime, events
-
-PATIENCE = 20.0
 
 
 class Meeting:

@@ -14,11 +14,13 @@ from support.extension import (
     hook_context,
     log_of,
     only,
+    patient,
     running_host,
     text_of,
     wait_for,
     write_extension,
 )
+from support.patience import PATIENCE
 
 from zot import __version__
 from zot.cancel import Cancel
@@ -43,7 +45,6 @@ from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
 from zot.extensions.guest import Guest
 from zot.extensions.host import HostSettings
-from zot.extensions.limits import ExtensionLimits
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
 ECHO = f"""
@@ -251,7 +252,7 @@ for frame in frames():
         thread.start()
         called = seen.wait(lambda event: isinstance(event, ExtensionNotify))
         cancel.set()
-        thread.join(10)
+        thread.join(PATIENCE)
         assert isinstance(failed[0], Cancelled)
         id = called.message.removeprefix("called ")
         seen.wait(lambda event: event == ExtensionNotify("x", "info", f"cancelled {id}"))
@@ -549,7 +550,7 @@ for frame in frames(): pass
 sys.stderr.write("last words\\n")
 """
     folder = write_extension(tmp_path, "x", body)
-    limits = ExtensionLimits(log_bytes=20_000)
+    limits = patient(log_bytes=20_000)
     with running_host(tmp_path, folder, limits=limits):
         path = tmp_path / "home" / "logs" / "ext-x.log"
         wait_for(lambda: path.with_name("ext-x.log.1").exists())
@@ -592,7 +593,7 @@ for frame in frames():
 @pytest.mark.slow
 def test_a_guard_that_several_agents_ask_at_once_is_waited_for(tmp_path):
     folder = write_extension(tmp_path, "x", SLOW_GUARD)
-    limits = ExtensionLimits(intercept=3.0)
+    limits = patient(intercept=3.0)
     with running_host(tmp_path, folder, limits=limits) as (host, _):
         guests = [Guest() for _ in range(4)]
         for guest in guests:

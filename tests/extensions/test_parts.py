@@ -6,6 +6,7 @@ import time
 
 import pytest
 from support.extension import wait_for
+from support.patience import PATIENCE
 
 from zot.cancel import Cancel
 from zot.core.events import (
@@ -82,7 +83,7 @@ def test_calls_are_bounded_and_can_be_cancelled():
     for number in range(MAX_AT_ONCE):
         calls.start(caller, proto.CallTool(str(number), "read"))
     for _ in range(MAX_AT_ONCE):
-        assert started.acquire(timeout=10)
+        assert started.acquire(timeout=PATIENCE)
     calls.start(caller, proto.CallTool("one more", "read"))
     assert "8 calls are running already" in text(caller.answer())
     calls.cancel(caller, "3")

@@ -38,6 +38,7 @@ def test_lines_of_an_extension_are_read_with_patience(line, frame):
 @pytest.mark.parametrize(
     "line",
     [b"", b"x", b"[]", b"null", b"{}", b'{"type":1}', b'{"type":"hello"}', b"\xff", b"[" * 100_000]
+    + [b'{"type":"ready","x":' + b"[" * 501 + b"]" * 501 + b"}"]
     + [b'{"type":"tool_result","id":1}', b'{"type":"notify","message":{}}'],
 )
 def test_what_is_no_frame_says_why(line):

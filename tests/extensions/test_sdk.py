@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Optional
 
 import pytest
 from support.environment import uncovered
+from support.patience import PATIENCE
 
 import zot.ext
 from dev import find_python
@@ -363,7 +364,7 @@ def test_a_cancelled_call_is_told(host):
     thread.start()
     host.wait_for("notify", message="waiting")
     host.send("tool_cancel", id="1")
-    thread.join(10)
+    thread.join(PATIENCE)
     assert results[0].text == "cancelled: True, True"
 
 

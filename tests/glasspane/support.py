@@ -2,10 +2,13 @@
 
 import http.client
 import json
+import os
 import signal
 import ssl
 import subprocess
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 
 class Pane:
@@ -14,26 +17,36 @@ class Pane:
             [sys.executable, "-m", "zot", "glasspane", "--port", "0", "--no-open", *words],
             cwd=cwd,
             env=environment,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.url = self._process.stdout.readline().strip()
-        assert self.url, self._process.stderr.read()
+        self.url = self._printed_link()
+        """Works once: `link` makes another one."""
         self.secure = self.url.startswith("https:")
         self.port = int(self.url.split(":")[2].split("/")[0])
-        self.token = self.url.partition("#token=")[2].partition(" ")[0]
-        self.tokens = [self.token]
-        """Of those who may see, answer and drive, where there are several."""
-        if self.secure:
-            lines = [self._process.stdout.readline() for _ in range(2)]
-            self.tokens += [line.partition("#token=")[2].partition(" ")[0] for line in lines]
-        self.cookie = ""
+        self.code = self.url.partition("#code=")[2]
+        lines = [self._process.stdout.readline() for _ in range(3)] if self.secure else []
+        self.tokens = [line.split(": ")[1].strip() for line in lines]
+        """Of those who may see, answer and drive from other machines."""
+        self.session = ""
+
+    def link(self):
+        """Another link."""
+        self._process.send_signal(signal.SIGUSR1)
+        return self._printed_link()
+
+    def _printed_link(self):
+        link = self._process.stdout.readline().strip()
+        assert "#code=" in link, self._process.stderr.read()
+        assert "works once" in self._process.stdout.readline()
+        return link
 
     def ask(self, path, body=None, *, headers=None, method=None):
         """Status, headers and body of one request."""
         connection = self._connection()
-        sent = {"x-zot": "1", "cookie": self.cookie, **(headers or {})}
+        sent = {"x-zot": "1", "x-zot-session": self.session, **(headers or {})}
         data = None if body is None else body if isinstance(body, bytes) else json.dumps(body)
         connection.request(method or ("GET" if body is None else "POST"), path, data, sent)
         answer = connection.getresponse()
@@ -49,10 +62,11 @@ class Pane:
         trusting.verify_mode = ssl.CERT_NONE  # it made its certificate itself
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=trusting)
 
-    def login(self):
-        status, headers, content = self.ask("/login", {"token": self.token})
+    def login(self, code=""):
+        status, headers, content = self.ask("/login", {"code": code or self.code})
         assert status == 200, content
-        self.cookie = headers["set-cookie"].partition(";")[0]
+        assert "set-cookie" not in headers
+        self.session = json.loads(content)["session"]
         return self
 
     def post(self, path, **fields):
@@ -62,7 +76,7 @@ class Pane:
     def events(self, path, last=""):
         """The events of a stream, one after the other: name, id, data."""
         connection = self._connection()
-        headers = {"cookie": self.cookie, **({"last-event-id": last} if last else {})}
+        headers = {"x-zot-session": self.session, **({"last-event-id": last} if last else {})}
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         assert answer.status == 200, answer.read()
@@ -93,3 +107,32 @@ class Pane:
         self._process.stderr.close()
         assert "Traceback" not in said, said
         return said
+
+
+class Terminal:
+    """What a program wrote to it, a line after the other."""
+
+    def __init__(self, fd):
+        self._fd = fd
+        self._rest = b""
+
+    def until(self, mark):
+        """The end of the next line with this mark, behind the mark."""
+        while True:
+            line, found, rest = self._rest.partition(b"\n")
+            if not found:
+                self._rest += os.read(self._fd, 4096)
+                continue
+            self._rest = rest
+            if mark.encode() in line:
+                return line.decode().strip().partition(mark)[2]
+
+
+def command_lines():
+    """Of every process, with its environment where we may look."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            with suppress(OSError):
+                lines.append((path / name).read_text(errors="replace"))
+    return lines

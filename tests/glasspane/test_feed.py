@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.glasspane.feed import encode_event, next_batch
-from zot.glasspane.guard import Guard, names_of, new_token
+from zot.glasspane.guard import SESSION, Guard, names_of
 from zot.swarm.log import LogWriter, start_of_last
 from zot.swarm.web import Refusal
 
@@ -97,11 +97,10 @@ def test_an_event_is_one_event_whatever_the_text(text, name):
 # --- the guard ---------------------------------------------------------------------------------
 
 HOSTS = names_of("127.0.0.1", 7747)
-TOKENS = {"see": "s" * 43, "answer": "a" * 43, "drive": "d" * 43}
 
 
-def guard(**fields):
-    return Guard(TOKENS, HOSTS, 7747, **fields)
+def guard():
+    return Guard(HOSTS)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:7747", "localhost:7747", "LOCALHOST:7747"])
@@ -147,27 +146,31 @@ def test_our_own_page_and_programs_without_an_origin_may():
     ],
 )
 def test_a_role_may_what_those_below_it_may(have, want, allowed):
-    headers = {"cookie": guard().cookie(TOKENS[have]).partition(";")[0]}
+    at_door = guard()
+    session, _ = at_door.log_in(at_door.new_code(have), "click")
+    headers = {SESSION: session}
     if allowed:
-        guard().need(headers, want)
+        at_door.need(headers, want)
     else:
         with pytest.raises(Refusal, match=f"may {have}, not {want}"):
-            guard().need(headers, want)
+            at_door.need(headers, want)
 
 
-@pytest.mark.parametrize(
-    "cookie", ["", "zot_glasspane_7747=", "zot_glasspane_7747=wrong", "other=" + "d" * 43, "\0=;=,"]
-)
-def test_without_the_token_nothing_is_seen(cookie):
-    with pytest.raises(Refusal, match="open the page with the address"):
-        guard().need({"cookie": cookie}, "see")
+@pytest.mark.parametrize("shown", ["", "wrong", "d" * 43, "\0=;=,", "é"])
+def test_without_a_session_nothing_is_seen(shown):
+    at_door = guard()
+    at_door.log_in(at_door.new_token("drive"), "")
+    with pytest.raises(Refusal, match="no session: open a new link"):
+        at_door.need({SESSION: shown}, "see")
 
 
-def test_the_cookie_stays_with_this_site():
-    assert guard().cookie("t").endswith("HttpOnly; SameSite=Strict")
-    assert guard(secure=True).cookie("t").endswith("; Secure")
-    assert len(new_token()) >= 43
-    assert new_token() != new_token()
+def test_codes_tokens_and_sessions_are_long_and_each_another():
+    at_door = guard()
+    token = at_door.new_token("see")
+    sessions = [at_door.log_in(token, "")[0] for _ in range(2)]
+    made = {token, at_door.new_code("see"), at_door.new_code("see"), *sessions}
+    assert len(made) == 5
+    assert all(len(word) >= 43 for word in made)
 
 
 def test_further_names_and_six_are_known():

@@ -1,19 +1,30 @@
 """The page in a real browser, with real agents."""
 
+import http.client
 import json
+import os
+import pty
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
 from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from support.browser import CHROMIUM, Browser
 from support.extension import wait_for
+from swarm.cluster import below
 from swarm.support import bash, says
 from swarm.support import place as place
 
-from glasspane.support import Pane
+from glasspane.support import Pane, Terminal, command_lines
 from zot.swarm.log import AgentFolder, LogWriter
+from zot.swarm.repository import changing
 from zot.swarm.task import Claimed, SwarmTask
 
 pytestmark = pytest.mark.long
@@ -66,12 +77,235 @@ def click(browser, text):
     )
 
 
-def test_the_token_leaves_the_address_at_once_and_the_board_is_shown(browser, pane):
+def test_the_code_leaves_the_address_at_once_and_the_board_is_shown(browser, pane):
     browser.open(pane.url)
     browser.wait_for(f"{ROWS}.length === 1")
-    assert "token" not in browser.run("location.href")
-    assert browser.run("document.cookie") == ""  # no script can read it
     assert "failed" in browser.run(ROWS)[0]
+    history = [entry["url"] for entry in browser.call("Page.getNavigationHistory")["entries"]]
+    assert "code=" not in json.dumps([browser.run("location.href"), history])
+    assert pane.ask("/login", {"code": pane.code})[0] == 401  # it is worth nothing any more
+    assert browser.run("document.cookie") == ""
+    assert browser.call("Network.getCookies", urls=[pane.url])["cookies"] == []
+
+
+def test_a_reload_a_second_tab_and_a_new_link_keep_the_session(browser, pane):
+    browser.open(pane.url)
+    browser.wait_for(f"{ROWS}.length === 1")
+    browser.call("Page.reload")
+    browser.wait_for(f"{ROWS}.length === 1")
+    address = pane.url.partition("#")[0]
+    with closing(Tab(browser, address)) as tab:
+        tab.wait_for(f"{ROWS}.length === 1")
+    browser.run(f"location.href = {json.dumps(pane.link())}")
+    browser.wait_for("location.hash === '' && document.readyState === 'complete'")
+    browser.wait_for(f"{ROWS}.length === 1")
+
+
+def test_a_browser_without_a_session_can_be_given_a_code(browser, pane):
+    browser.open(pane.url.partition("#")[0])
+    browser.wait_for("document.querySelector('.login') !== null")
+    for code, done in (("guess", "document.body.innerText.includes('not known')"),
+                       (pane.code, f"{ROWS}.length === 1")):  # fmt: skip
+        browser.run(f"document.querySelector('.login input').value = {json.dumps(code)}")
+        click(browser, "Open")
+        browser.wait_for(done)
+
+
+class Tab(Browser):
+    """One more tab of a browser."""
+
+    def __init__(self, browser, url):
+        self.__dict__.update(browser.__dict__)
+        self._session = ""
+        self._target = self.call("Target.createTarget", url=url)["targetId"]
+        attached = self.call("Target.attachToTarget", targetId=self._target, flatten=True)
+        self._session = attached["sessionId"]
+        self._browser = browser
+
+    def close(self):
+        self.call("Target.closeTarget", targetId=self._target)
+        self._browser._next = self._next
+        self._browser._buffer = self._buffer
+
+
+class Stranger(ThreadingHTTPServer):
+    """Another server on this machine, with a page that tries everything."""
+
+    daemon_threads = True
+
+    def __init__(self, pane):
+        super().__init__(("127.0.0.1", 0), StrangeHandler)
+        self.requests = []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/"
+        self.page = STRANGE.replace("PANE", pane.url.partition("#")[0]).encode()
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self):
+        self.shutdown()
+        self.server_close()
+
+
+class StrangeHandler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        length = int(self.headers.get("content-length") or 0)
+        body = self.rfile.read(length).decode(errors="replace")
+        self.server.requests.append(f"{self.path} {self.headers} {body}")
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(self.server.page)
+
+    do_POST = do_GET
+
+    def log_message(self, *words):
+        pass
+
+
+STRANGE = """<!doctype html><title>stranger</title><body><script>
+const pane = "PANE", got = [];
+const attempt = async (name, work) => {
+  try { const value = await work(); if (value) got.push([name, String(value)]); } catch { /* no */ }
+};
+const task = JSON.stringify({ prompt: "from a stranger" });
+const later = (ms) => new Promise((done) => setTimeout(() => done(""), ms));
+window.tried = (async () => {
+  for (const mode of ["cors", "no-cors"])
+    for (const path of ["events", "agents/hostile/raw", "agents/hostile/events", "login", "agents"])
+      for (const method of ["GET", "POST"])
+        for (const headers of [{}, { "x-zot": "1", "content-type": "application/json" }])
+          await attempt(`${method} ${path}`, async () => {
+            const options = { mode, method, headers, credentials: "include" };
+            if (method === "POST") options.body = task;
+            options.signal = AbortSignal.timeout(2000);
+            return (await fetch(pane + path, options)).text();
+          });
+  await attempt("stream", () => Promise.race([later(500), new Promise((done) => {
+    new EventSource(pane + "events", { withCredentials: true })
+      .addEventListener("snapshot", (event) => done(event.data));
+  })]));
+  await attempt("channel", () => Promise.race([later(1000), new Promise((done) => {
+    const channel = new BroadcastChannel("glasspane");
+    channel.onmessage = ({ data }) => { if (data.secret) done(data.secret); };
+    channel.postMessage("ask");
+  })]));
+  await attempt("worker", () => new SharedWorker(pane + "worker.js", { type: "module" }) && "");
+  await attempt("storage", () => sessionStorage.getItem("session") || document.cookie);
+  await attempt("frame", async () => {
+    const frame = document.createElement("iframe");
+    frame.src = pane;
+    document.body.append(frame);
+    await later(700);
+    return frame.contentDocument?.body?.innerText;
+  });
+  await attempt("window", async () => {
+    const other = window.open(pane);
+    await later(700);
+    return other?.document?.body?.innerText;
+  });
+  const form = document.createElement("form");
+  form.method = "POST"; form.action = pane + "agents"; form.enctype = "text/plain";
+  form.target = "f";
+  const field = document.createElement("input");
+  field.name = '{"prompt":"from a stranger","x":"'; field.value = '"}';
+  form.append(field);
+  const target = document.createElement("iframe");
+  target.name = "f";
+  document.body.append(form, target);
+  form.submit();
+  await later(500);
+  return JSON.stringify(got);
+})();
+</script>"""
+
+
+def test_a_page_on_another_port_gets_nothing_and_can_do_nothing(browser, pane, place):
+    browser.open(pane.url)
+    browser.wait_for(f"{ROWS}.length === 1")
+    secret = browser.run("sessionStorage.getItem('session')")
+    assert len(secret) > 40
+    with closing(Stranger(pane)) as stranger:
+        with closing(Tab(browser, stranger.url)) as tab:
+            tab.wait_for("document.title === 'stranger'")
+            assert tab.run("window.tried") == "[]"
+        browser.open(stranger.url)  # and from the tab that has the session
+        assert browser.run("window.tried") == "[]"
+        assert len(stranger.requests) >= 2
+        said = "\n".join(stranger.requests)
+    for word in (secret, pane.code, "ookie", f":{pane.port}", "code="):
+        assert word not in said
+    assert place.swarm.agents() == []  # nobody began a task
+
+
+def test_no_command_line_ever_holds_a_secret_of_the_page(place, tmp_path):
+    """With a real browser, opened by the server as a person has it."""
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed")
+    flags = f"--headless=new --no-sandbox --disable-gpu --user-data-dir={tmp_path / 'profile'}"
+    browser = place.scripts / "browser"
+    browser.write_text(f'#!/bin/sh\nexec {CHROMIUM} {flags} --remote-debugging-port=0 "$@"\n')
+    browser.chmod(0o755)
+    environment = {**place.environment, "BROWSER": f"{browser} %s &"}
+    master, slave = pty.openpty()
+    words = [sys.executable, "-m", "zot", "glasspane", "--port", "0"]
+    process = subprocess.Popen(
+        words, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    seen = set()
+    try:
+        printed = Terminal(master)
+        link = printed.until("http")
+        files = place.home / "glasspane"
+        wait_for(lambda: list(files.glob("open-*.html")))
+        (file,) = files.glob("open-*.html")
+        code = file.read_text().partition("#code=")[2].partition('"')[0]
+        port = int(link.split(":")[2].split("/")[0])
+        assert len(code) > 40
+
+        def is_used():
+            seen.update(command_lines())
+            return any(str(file) in line for line in seen) and is_connected(port)
+
+        wait_for(is_used)
+        for _ in range(20):
+            seen.update(command_lines())
+            time.sleep(0.1)
+        assert login_status(port, code) == 401  # the browser has used it
+        secrets = (code, link.partition("#code=")[2])
+        assert not [line for line in seen for word in secrets if word in line]
+    finally:
+        for pid in (process.pid, *below(process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        for pid in holding(tmp_path / "profile"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        os.close(master)
+
+
+def is_connected(port):
+    """A browser has a connection to the server."""
+    wanted = f"0100007F:{port:04X}"
+    rows = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return any(row.split()[2] == wanted and row.split()[3] == "01" for row in rows)
+
+
+def login_status(port, code):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    with closing(connection):
+        connection.request("POST", "/login", json.dumps({"code": code}), {"x-zot": "1"})
+        return connection.getresponse().status
+
+
+def holding(profile):
+    """Processes of the browser with this profile."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(profile) in (path / "cmdline").read_text(errors="replace"):
+                found.append(int(path.name))
+    return found
 
 
 def test_an_empty_board_says_so_once_that_is_known(browser, place):
@@ -283,6 +517,22 @@ def test_an_agent_is_steered_and_merged_by_keys_and_stopped_by_a_click(browser, 
     browser.wait_for("document.querySelector('.entry.tool.running') !== null")
     click(browser, "Stop")
     browser.wait_for("document.querySelector('.agent').dataset.stage === 'cancelled'")
+
+
+def test_merge_cannot_be_clicked_while_a_merge_runs(browser, pane, place):
+    id = place.submit("Work", bash("echo two >> a.txt"), says("Done."))
+    place.wait(id)
+    browser.open(pane.url)
+    browser.run(f"location.hash = '#/agent/{id}'")
+    button = "[...document.querySelectorAll('button')].find(b => b.innerText === 'Merge')"
+    browser.wait_for(f"{button} && !{button}.hidden")
+    with changing(str(place.repository), place.environment):
+        browser.run(f"{button}.click()")
+        browser.wait_for(f"{button}.disabled")
+        press(browser, "m")
+    browser.wait_for("document.querySelector('.toast.fine')?.innerText.startsWith('merged')")
+    browser.wait_for(f"!{button} || !{button}.disabled")
+    assert len(place.rows(id, "swarm_merged")) == 1
 
 
 def test_the_board_is_filtered_and_a_task_is_begun_from_it(browser, pane, place):

@@ -1,16 +1,22 @@
 import json
 import os
+import pty
 import shutil
+import signal
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
+from support.extension import wait_for
 from swarm.support import bash, says
 from swarm.support import place as place
 
-from glasspane.support import Pane
+from glasspane.support import Pane, Terminal, command_lines
+from zot.glasspane.guard import LINK_SECONDS, MAX_SESSIONS, SESSION, Guard
+from zot.swarm.web import Refusal
 
 DATA = Path(__file__).parents[1] / "observe" / "data"
 
@@ -52,18 +58,79 @@ def test_the_page_has_no_inline_script_and_no_address_of_another_host():
 
 
 @pytest.mark.parametrize("path", ["/events", "/agents/recorded/events", "/agents/recorded/raw"])
-def test_without_the_cookie_nothing_is_shown(pane, path):
-    pane.cookie = pane.cookie.replace(str(pane.port), "1")  # of another page on this machine
-    assert pane.post("/login")[0] == 401
-    status, _, content = pane.ask(path)
-    assert status == 401
-    assert b"open the page" in content
+def test_without_a_session_nothing_is_shown(pane, path):
+    known = pane.session
+    for session in ("", known[:-1], f"{known}x", "é"):
+        pane.session = session.encode()
+        assert pane.post("/login")[0] == 401
+        status, _, content = pane.ask(path)
+        assert status == 401
+        assert b"open a new link" in content
+    cookies = {"cookie": f"zot_glasspane_{pane.port}={known}; x-zot-session={known}"}
+    assert pane.ask(path, headers=cookies)[0] == 401
+    assert pane.ask(f"{path}?x-zot-session={known}&session={known}")[0] == 401
+
+
+def test_a_code_works_once_and_the_click_that_used_it_may_ask_again(pane):
+    assert pane.ask("/login", {"code": pane.code})[0] == 401
+    code = pane.link().partition("#code=")[2]
+    first = pane.ask("/login", {"code": code, "click": "c1"})
+    assert first[0] == 200
+    assert pane.ask("/login", {"code": code, "click": "c1"})[2] == first[2]  # its answer was lost
+    assert pane.ask("/login", {"code": code, "click": "c2"})[0] == 401
+    assert pane.ask("/login", {"code": code})[0] == 401
+
+
+def test_codes_end_and_sessions_do_not():
+    now = [0.0]
+    guard = Guard(frozenset(), lambda: now[0])
+    early, late = guard.new_code("drive"), guard.new_code("see")
+    session, role = guard.log_in(early, "c")
+    now[0] = LINK_SECONDS
+    for code in (early, late):
+        with pytest.raises(Refusal, match="too old"):
+            guard.log_in(code, "c")
+    assert (role, guard.role({SESSION: session})) == ("drive", "drive")
+    token = guard.new_token("answer")
+    sessions = {guard.log_in(token, f"c{number}")[0] for number in range(MAX_SESSIONS + 5)}
+    assert len(sessions) == MAX_SESSIONS + 5
+    assert guard.role({SESSION: session}) is None  # the oldest make room
+
+
+def test_the_browser_gets_a_file_of_the_users_own_and_no_link_on_its_command_line(place):
+    seen = place.scripts / "browser-words"
+    browser = place.scripts / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" >> {seen}\nsleep 2\n')
+    browser.chmod(0o755)
+    environment = {**place.environment, "BROWSER": str(browser)}
+    words = [sys.executable, "-m", "zot", "glasspane", "--port", "0"]
+    master, slave = pty.openpty()
+    process = subprocess.Popen(words, env=environment, stdin=slave, stdout=slave, stderr=slave)
+    os.close(slave)
+    try:
+        lines, codes = Terminal(master), set()
+        codes.add(lines.until("#code="))
+        wait_for(lambda: seen.exists() and seen.read_text().endswith("\n"))
+        (uri,) = seen.read_text().split()
+        path = Path(unquote(urlsplit(uri).path))
+        assert path.stat().st_mode & 0o777 == 0o600
+        codes.add(path.read_text().partition("#code=")[2].partition('"')[0])
+        os.write(master, b"\n")
+        codes.add(lines.until("#code="))
+        assert len(codes) == 3
+        assert not any(code in line for code in codes for line in command_lines())
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        os.close(master)
+    assert not path.exists()
 
 
 def test_a_wrong_token_a_strangers_host_and_a_forms_post_are_refused(pane):
-    for odd in (b"[" * 100_000, b'{"token":"\xff"}', b"[]"):
+    for odd in (b"[" * 100_000, b'{"code":"\xff"}', b"[]"):
         assert pane.ask("/login", odd)[0] == 400
-    assert pane.ask("/login", {"token": "guess"})[0] == 401
+    for guess in ("guess", "", 7, "\ud800"):
+        assert pane.ask("/login", {"code": guess})[0] in (400, 401)
     assert pane.ask("/", headers={"host": "evil.example"})[0] == 421
     assert pane.ask("/agents", {"prompt": "x"}, headers={"x-zot": "0"})[0] == 403
     assert pane.ask("/agents", {"prompt": "x"}, headers={"origin": "http://evil.example"})[0] == 403
@@ -214,8 +281,7 @@ def test_from_another_address_there_is_tls_and_each_token_has_its_role(place):
     with closing(Pane(place.environment, place.repository, *words, "--tls-key", str(key))) as pane:
         answers = {}
         for role, token in zip(("see", "answer", "drive"), pane.tokens, strict=True):
-            pane.token = token
-            pane.login()
+            pane.login(token).login(token)  # for more than one person
             approve = {"request_id": question.id, "decision": "maybe"}
             answers[role] = (
                 pane.ask(f"/agents/{id}/raw")[0],
@@ -229,7 +295,5 @@ def test_from_another_address_there_is_tls_and_each_token_has_its_role(place):
             "drive": (200, 400, 200, 400),
         }
         assert pane.post("/login")[1]["role"] == "drive"  # the page was opened again
-        _, headers, _ = pane.ask("/login", {"token": pane.token})
-        assert "Secure" in headers["set-cookie"]
         assert pane.ask("/", headers={"host": "other.test"})[0] == 421
     place.swarm.cancel(id)

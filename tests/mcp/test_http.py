@@ -57,10 +57,10 @@ def test_a_session_that_ended_is_begun_anew_and_the_call_repeated_once(tmp_path)
 def test_changes_of_lists_are_heard_over_http(tmp_path, era):
     with http_server(era=era) as (url, mcp), alone(tmp_path, entry={"url": url}) as test:
         test.listed()
-        assert eventually(lambda: bool(mcp.streams), 10)
+        assert eventually(lambda: bool(mcp.streams))
         # Somebody between us cuts it, as they do when nothing is said: it is opened again.
         mcp.streams.pop().put(None)
-        assert eventually(lambda: bool(mcp.streams), 10)
+        assert eventually(lambda: bool(mcp.streams))
         test.call("change")
         test.wait(lambda: test.server.changed())
         assert [tool.name for tool in test.server.changed()] == ["write", "fresh"]

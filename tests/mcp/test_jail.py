@@ -104,7 +104,7 @@ def test_nothing_that_a_jailed_server_started_outlives_it(folder):
         zot.process.kill()
         zot.process.wait()
         pids = [line.split()[0] for line in below]
-        assert eventually(lambda: not any(is_alive(pid) for pid in pids), 20)
+        assert eventually(lambda: not any(is_alive(pid) for pid in pids))
 
 
 def children(pid: int) -> list[str]:

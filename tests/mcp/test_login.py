@@ -11,6 +11,10 @@ from support.mcp_http import http_server
 from support.mcp_oauth import protected_server
 from support.rpc import environment, make_folder
 
+from zot.errors import AuthError
+from zot.mcp.oauth import Challenge, discover
+from zot.mcp.reach import check_reach
+
 pytestmark = pytest.mark.slow
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20).read()"
 
@@ -109,3 +113,34 @@ def test_a_server_without_a_login_says_so_and_a_program_has_none(run):
         configure(run.home / "mcp.json", plain={"url": url}, program={"command": "true"})
         assert "plain wants no login: 18 tools" in run("login", "plain")
         assert "'program' is a program" in run("login", "program", code=1)
+
+
+@pytest.mark.parametrize(
+    ("address", "server", "allowed"),
+    [
+        ("http://127.0.0.1:9/x", "http://127.0.0.1:8/mcp", True),
+        ("http://127.0.0.1:9/x", "https://1.1.1.1/mcp", False),
+        ("http://localhost:9/x", "https://1.1.1.1/mcp", False),
+        ("https://10.0.0.1/x", "https://1.1.1.1/mcp", False),
+        ("https://192.168.1.1/x", "https://1.1.1.1/mcp", False),
+        ("https://169.254.169.254/latest", "https://1.1.1.1/mcp", False),
+        ("https://[::1]/x", "https://1.1.1.1/mcp", False),
+        ("https://[fd00::1]/x", "https://1.1.1.1/mcp", False),
+        ("https://[::ffff:10.0.0.1]/x", "https://1.1.1.1/mcp", False),
+        ("https://10.0.0.1/x", "https://10.0.0.2/mcp", True),
+        ("https://8.8.8.8/x", "https://1.1.1.1/mcp", True),
+        ("http://8.8.8.8/x", "https://1.1.1.1/mcp", False),
+    ],
+)
+def test_a_far_server_does_not_lead_to_this_machine_or_its_network(
+    address: str, server: str, allowed: bool
+) -> None:
+    if allowed:
+        check_reach(address, server)
+    else:
+        with pytest.raises(AuthError):
+            check_reach(address, server)
+    challenge = Challenge(address)
+    if not allowed:
+        with pytest.raises(AuthError):
+            discover(server, challenge)  # before anything is asked

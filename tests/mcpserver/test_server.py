@@ -14,10 +14,12 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.bwrap import needs_bwrap
 from support.extension import write_extension
 from support.jsonrpc import HELLO, Frame, JsonRpcProcess
 from support.mcp import configure, entry
-from support.rpc import PATIENCE
+from support.patience import PATIENCE
+from support.tools import eventually
 
 from zot.core.agent import Limits
 from zot.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND
@@ -26,7 +28,7 @@ from zot.mcpserver.job import lower, narrowed
 from zot.mcpserver.tools import StartArguments
 
 META = "io.modelcontextprotocol/"
-SLOW = {"match": "slow", "text": ["a"] * 100, "delay_ms": 100}
+SLOW = {"match": "slow", "text": ["a"] * 10_000, "delay_ms": 100}
 TOUCH = {"match": "touch", "tools": [{"name": "bash", "args": {"command": "touch made"}}]}
 SLEEP = {"match": "sleep", "tools": [{"name": "bash", "args": {"command": "sleep 30"}}]}
 READ = {"match": "read", "tools": [{"name": "read", "args": {"path": "x"}}], "repeat": True}
@@ -192,6 +194,34 @@ def test_a_caller_does_not_choose_another_jail_nor_what_is_trusted(mcp: Start) -
         assert not list(client.folder.rglob("ran"))
 
 
+SWAP = """import ctypes, time
+call = ctypes.CDLL(None).renameat2
+open("on", "w").close()
+while True:
+    call(-100, b"sub", -100, b"link", 2)
+    time.sleep(0.004)
+"""
+
+
+@needs_bwrap
+def test_a_caller_cannot_swap_the_jail_of_another_call(mcp: Start) -> None:
+    swap = {"match": "swap", "tools": [{"name": "bash", "args": {"command": "python3 swap.py"}}]}
+    write = {"name": "write", "args": {"path": "planted", "content": "evil"}}
+    plant = {"match": "plant", "tools": [{"name": "bash", "args": {"command": "touch run"}}, write]}
+    turns = (swap, {**plant, "repeat": True}, HELLO)
+    with mcp(*turns, args=("--yolo", "--jail", "--max-steps", "2")) as client:
+        outside = client.folder / "outside"
+        outside.mkdir()
+        (client.cwd / "sub").mkdir()
+        (client.cwd / "link").symlink_to(outside)
+        (client.cwd / "swap.py").write_text(SWAP)
+        client.start_call("zot", prompt="swap")
+        assert eventually((client.cwd / "on").exists, 20)
+        for _ in range(8):
+            client.call("zot", prompt="plant", cwd=str(client.cwd / "sub"))
+        assert list(outside.iterdir()) == []
+
+
 def test_wrong_arguments_are_told_to_the_model(mcp: Start) -> None:
     wrong: list[Frame] = [{}, {"prompt": 5}, {"prompt": "x", "max_steps": 0}]
     with mcp() as client:
@@ -296,15 +326,16 @@ def test_cancel_is_abort_and_has_no_answer(mcp: Start, text: str) -> None:
         began = time.monotonic()
         client.notify("notifications/cancelled", requestId=id, reason="enough")
         assert client.call("zot", prompt="hi")["isError"] is False
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < PATIENCE
 
 
 def test_cancel_in_the_same_write_as_the_call(mcp: Start) -> None:
-    with mcp(SLOW, HELLO) as client:
+    with mcp({**SLOW, "repeat": True}, HELLO) as client:
         for _ in range(5):
-            id = client.start_call("zot", prompt="slow")
-            client.unanswered.add(id)
-            client.notify("notifications/cancelled", requestId=id)
+            with client.in_one_write():
+                id = client.start_call("zot", prompt="slow")
+                client.unanswered.add(id)
+                client.notify("notifications/cancelled", requestId=id)
         client.notify("notifications/cancelled", requestId=999)
         client.notify("notifications/cancelled")
         assert client.call("zot", prompt="hi")["isError"] is False

@@ -192,6 +192,23 @@ def test_a_tool_that_is_told_twice_is_one_call():
     assert observer.status().tool_calls == 1
 
 
+def test_calls_of_a_void_answer_are_no_calls():
+    observer = Observer()
+    for frame in (
+        {"type": "turn_start", "step": 1},
+        {"type": "tool_use_start", "id": "1", "name": "bash"},
+        {"type": "retry", "reason": "cut", "dropped": True},
+        {"type": "turn_end", "stop": "length"},
+        {"type": "turn_start", "step": 1},
+        {"type": "turn_end", "stop": "end"},
+        {"type": "done"},
+    ):
+        observer.feed(frame)
+    status = observer.status()
+    assert status.tool_calls == 0
+    assert status.state == "idle"
+
+
 def test_an_error_that_the_run_gets_over_is_forgotten():
     observer = Observer()
     for kind in ("turn_start", "error", "turn_start", "turn_end", "done"):

@@ -66,7 +66,7 @@ def test_models_of_every_provider_with_a_key_can_be_chosen(servers: PiServers) -
     with servers.start(HELLO, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         models = server.data("get_available_models")["models"]
         assert {each["provider"] for each in models} == {"scripted", "anthropic"}
-        chosen = server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
+        chosen = server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-6")
         assert (chosen["provider"], chosen["api"]) == ("anthropic", "anthropic-messages")
         assert chosen["baseUrl"].startswith("https://")
         assert server.data("get_state")["model"] == chosen
@@ -78,18 +78,18 @@ def test_models_of_every_provider_with_a_key_can_be_chosen(servers: PiServers) -
 
 
 def test_cycling_stays_within_the_models_that_were_named(servers: PiServers) -> None:
-    args = ["--no-session", "--models", "anthropic/claude-sonnet-4-5:high,*haiku*"]
+    args = ["--no-session", "--models", "anthropic/claude-sonnet-5-5:high,*haiku*"]
     with servers.start(HELLO, args=args, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         first, second = server.data("cycle_model"), server.data("cycle_model")
         assert first["isScoped"] is True
-        assert first["model"]["id"] == "claude-sonnet-4-5"
+        assert first["model"]["id"] == "claude-sonnet-5-5"
         assert second["model"]["id"].startswith("claude-") and "haiku" in second["model"]["id"]
 
 
 def test_a_session_whose_model_is_gone_goes_on_with_another(servers: PiServers) -> None:
     with servers.start(HELLO, args=KEEP, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         server.run("hi", id="1")
-        server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
+        server.data("set_model", provider="anthropic", modelId="claude-sonnet-5-5")
     args = ["--continue", "--pi-protocol", "b"]
     with servers.start(HELLO, args=args, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         assert server.data("get_state")["model"]["provider"] == "anthropic"
@@ -101,7 +101,7 @@ def test_flags_win_over_the_session_that_is_continued(servers: PiServers) -> Non
     with servers.start(HELLO, args=KEEP, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         server.data("set_thinking_level", level="low")
         server.run("hi", id="1")
-        server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
+        server.data("set_model", provider="anthropic", modelId="claude-sonnet-5-5")
         path = server.data("get_state")["sessionFile"]
     args = ["--continue", "--model", "scripted", "--thinking", "high"]
     with servers.start(HELLO, args=args, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
@@ -115,8 +115,8 @@ def test_flags_win_over_the_session_that_is_continued(servers: PiServers) -> Non
 
 def test_a_model_without_a_key_cannot_be_chosen(servers: PiServers) -> None:
     with servers.start(HELLO) as server:
-        response = server.ask("set_model", provider="openai", modelId="gpt-5")
-        assert response["error"].startswith("model not found: openai/gpt-5")
+        response = server.ask("set_model", provider="openai", modelId="gpt-6.1-sol")
+        assert response["error"].startswith("model not found: openai/gpt-6.1-sol")
         response = server.ask("set_model", provider="nobody", modelId="x")
         assert "nobody" in response["error"]
 
@@ -126,7 +126,7 @@ def test_a_model_chosen_in_a_run_is_used_from_the_next_one(servers: PiServers) -
     with servers.start(slow, env={"ANTHROPIC_API_KEY": "sk-x"}) as server:
         server.send("prompt", message="hi", id="1")
         server.until("message_update")
-        server.data("set_model", provider="anthropic", modelId="claude-sonnet-4-5")
+        server.data("set_model", provider="anthropic", modelId="claude-sonnet-5-5")
         assert server.data("get_state")["model"]["provider"] == "anthropic"
         server.send("abort", id="2")
         server.until("agent_settled")

@@ -23,7 +23,7 @@ from zot.pi.frames import TouchedFiles
 from zot.pi.generations import Encoders
 from zot.pi.messages import assistant_to_pi
 from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, PiStream, parsed_so_far
-from zot.provider import models
+from zot.provider import model as models
 from zot.provider.types import Message, Model, Origin, Text, ToolCall, ToolResult, Usage
 
 JSON = st.recursive(
@@ -471,7 +471,8 @@ def test_levels_of_a_model() -> None:
     ]
     assert models.levels(thinker(minimum=None)) == ["off", "low", "medium", "high"]
     assert models.clamped("max", thinker()) == "high"
-    assert models.clamped("minimum", thinker(minimum=None)) == "off"
+    assert models.clamped("minimum", thinker(minimum=None)) == "low"
+    assert models.clamped("off", thinker(off=None, minimum=None)) == "low"
     shown = pi_replies.model(Model("m", "nobody", "google", images=False, headers={"a": "b"}))
     assert (shown.input, shown.headers, shown.baseUrl) == (["text"], {"a": "b"}, "")
 

@@ -12,7 +12,7 @@ from zot.provider.types import Model
 from zot.settings.available import AvailableModels
 from zot.settings.resolve import resolve
 
-SONNET = Model("claude-sonnet-4-5", "anthropic", "anthropic")
+SONNET = Model("claude-sonnet-5-5", "anthropic", "anthropic")
 
 
 def test_a_mode_is_always_set() -> None:
@@ -79,9 +79,9 @@ def test_a_prompt_text_that_is_no_file_is_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "fits"),
     [
-        ("claude-sonnet-4-5", True),
-        ("CLAUDE-sonnet-4-5:high", True),
-        ("anthropic/claude-sonnet-4-5", True),
+        ("claude-sonnet-5-5", True),
+        ("CLAUDE-sonnet-5-5:high", True),
+        ("anthropic/claude-sonnet-5-5", True),
         ("anthropic/*", True),
         ("*sonnet*", True),
         ("sonnet", True),
@@ -105,8 +105,8 @@ def test_models_are_found_across_providers(tmp_path: Path, monkeypatch: pytest.M
     options = parse_pi(["--provider", "anthropic", "--model", SONNET.id, "--api-key", "sk-x"])
     models = AvailableModels(resolve(options, around(environ)))
     assert models.find(SONNET.id, "anthropic").provider == "anthropic"
-    found = models.find("openai/gpt-5", "anthropic")
-    assert (found.provider, found.id) == ("openai", "gpt-5")
+    found = models.find("openai/gpt-6.1-sol", "anthropic")
+    assert (found.provider, found.id) == ("openai", "gpt-6.1-sol")
     models.connect(found).close()
     assert {each.provider for each in models.all()} == {"anthropic", "openai"}
     assert scoped(models, "") == []

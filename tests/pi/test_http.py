@@ -18,7 +18,7 @@ def model() -> Iterator[FakeServer]:
 
 def args(model: FakeServer, *more: str) -> list[str]:
     address = ["--provider", "anthropic", "--base-url", model.url, "--api-key", "sk-x"]
-    return ["--no-session", *address, "--model", "claude-sonnet-4-5", *more]
+    return ["--no-session", *address, "--model", "claude-sonnet-5-5", *more]
 
 
 def test_an_answer_with_thinking_and_a_tool(servers: PiServers, model: FakeServer) -> None:

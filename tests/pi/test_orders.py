@@ -12,7 +12,7 @@ HELLO = {"text": ["Hel", "lo"], "usage": {"input": 10, "output": 3}, "repeat": T
 SUMMARY = {"match": "<conversation>", "text": "a summary", "usage": {"input": 7, "output": 2}}
 BASH = {"name": "bash", "args": {"command": "echo out"}}
 SLEEP = {"name": "bash", "args": {"command": "sleep 30"}}
-SLOW = {"text": ["part"] + ["x"] * 50, "delay_ms": 200}
+SLOW = {"text": ["part"] + ["x"] * 5000, "delay_ms": 200}
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 16).decode()
 
 
@@ -266,12 +266,26 @@ def test_a_refused_key_is_a_message_that_failed(servers: PiServers, generation: 
         assert ended(server.run("again", end="agent_end"))[-1]["stopReason"] == "stop"
 
 
-def test_a_cut_stream_is_an_error_and_keeps_its_text(servers: PiServers) -> None:
-    with servers.start({"text": ["some", "text"], "cut_after": 1}) as server:
+def test_a_stream_that_fails_for_good_keeps_its_text(servers: PiServers) -> None:
+    with servers.start({"text": ["some"], "error": {"status": 400}}) as server:
         frames = server.run("hi", end="agent_end")
     last = ended(frames)[-1]
     assert last["stopReason"] == "error"
     assert last["content"] == [{"type": "text", "text": "some"}]
+
+
+def test_a_cut_message_ends_and_is_said_anew_in_a_turn_of_its_own(servers: PiServers) -> None:
+    with servers.start({"text": ["some", "text"], "cut_after": 1}, HELLO) as server:
+        frames = server.run("hi", id="1")
+        messages = server.data("get_messages")["messages"]
+    told = outline(frames)
+    assert "/asst /turn auto_retry_start turn asst" in told
+    assert told.endswith("auto_retry_end /asst /turn /run settled")
+    cut, whole = [message for message in ended(frames) if message["role"] == "assistant"]
+    assert (cut["stopReason"], whole["stopReason"]) == ("error", "stop")
+    assert cut["content"] == [{"type": "text", "text": "some"}]
+    assert [message["role"] for message in messages] == ["user", "assistant"]
+    assert "some" not in str(messages)
 
 
 def test_a_length_stop_ends_the_run(servers: PiServers) -> None:
@@ -287,7 +301,7 @@ def test_a_retry_is_told_and_its_success_before_the_end(servers: PiServers) -> N
     assert "user /user auto_retry_start asst" in told
     assert "auto_retry_end /asst /turn /run settled" in told
     start = next(f for f in frames if f["type"] == "auto_retry_start")
-    assert (start["attempt"], start["maxAttempts"]) == (1, 3)
+    assert (start["attempt"], start["maxAttempts"]) == (1, 9)
     assert start["delayMs"] >= 500
     assert "overloaded" in start["errorMessage"]
     end = next(f for f in frames if f["type"] == "auto_retry_end")

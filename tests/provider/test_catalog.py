@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from datetime import date, datetime
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from support.environment import uncovered
 import zot.provider
 from zot.errors import ConfigError
 from zot.provider import catalog
+from zot.provider.model import LEVELS, always_thinks, clamped, levels
 from zot.provider.providers import PROVIDERS, resolve_quirks
 
 DATA = Path(zot.provider.__file__).parent / "data" / "models"
@@ -36,9 +38,73 @@ def test_a_provider_without_default_says_so_with_none():
     assert catalog.models("ollama") == ()
 
 
+@pytest.mark.parametrize("provider", [n for n, row in PROVIDERS.items() if row.default_model])
+def test_no_default_model_ends_within_90_days_of_the_catalog(provider):
+    model = catalog.default_model(provider)
+    if model.deprecation_date:
+        ends = date.fromisoformat(model.deprecation_date)
+        left = ends - date.fromisoformat(catalog.price_date(provider))
+        assert left.days > 90, f"{model.id} ends on {ends}: choose another default"
+    assert catalog.notices(model) == []
+
+
+@pytest.mark.parametrize("provider", sorted(PROVIDERS))
+def test_every_level_of_every_model_is_one_that_it_has(provider):
+    for model in catalog.models(provider):
+        for level in LEVELS:
+            assert clamped(level, model) in levels(model)
+        assert always_thinks(model) == ("off" not in levels(model))
+
+
+def test_a_model_that_ends_is_told():
+    (told,) = catalog.notices(catalog.find("google", "gemini-2.5-pro"))
+    assert "'gemini-2.5-pro' of google ended on 2026-10-20" in told
+    assert "gemini-3.1-pro-preview" in told
+
+
+def test_the_notice_comes_60_days_before_the_end(monkeypatch):
+    model = catalog.find("openai", "gpt-5")
+    assert model.deprecation_date == "2026-12-11"
+    for day, words in (("2026-10-01", []), ("2026-10-20", ["ends on"]), ("2026-12-11", ["ended"])):
+        now = datetime.fromisoformat(f"{day}T12:00:00").timestamp()
+        monkeypatch.setattr(catalog.time, "time", lambda now=now: now)
+        told = catalog.notices(model)
+        assert [word for word, text in zip(words, told, strict=True) if word in text] == words
+
+
+@pytest.mark.parametrize(
+    ("provider", "id", "relative"),
+    [
+        ("anthropic", "claude-fable-5-3", "claude-fable-5-2"),
+        ("anthropic", "claude-opus-6", "claude-opus-5-5"),
+        ("openai", "gpt-5.5-2026-04-23", "gpt-5.5"),
+        ("openai", "gpt-5.2-codex", "gpt-5.3-codex"),
+        ("openai", "gpt-7-sol", "gpt-6.1-sol"),
+        ("deepseek", "deepseek-v4-flash", "deepseek-flash"),
+        ("google", "gemini-5-pro", "gemini-3.1-pro-preview"),
+        ("xai", "grok-5", "grok-4.7"),
+        ("openrouter", "anthropic/claude-fable-5.3", "anthropic/claude-fable-5.2"),
+    ],
+)
+def test_an_unlisted_model_has_the_limits_of_its_relative(provider, id, relative):
+    model, known = catalog.find(provider, id, unlisted=True), catalog.find(provider, relative)
+    assert (model.id, model.name, model.source, model.price) == (id, id, "unlisted", None)
+    for fact in ("context_window", "max_output", "reasoning", "images", "compat", "api"):
+        assert getattr(model, fact) == getattr(known, fact)
+    (told,) = catalog.notices(model)
+    assert f"{id!r} is not in zot's list" in told
+    assert repr(relative) in told
+
+
+def test_an_unlisted_model_without_relatives_has_small_limits():
+    model = catalog.find("anthropic", "@@@", unlisted=True)
+    assert (model.context_window, model.max_output, model.reasoning) == (128_000, 8_192, False)
+    assert "small limits" in catalog.notices(model)[0]
+
+
 def test_an_unknown_model_suggests_near_ids():
-    with pytest.raises(ConfigError, match="unknown model 'claude-sonet-4-5'.*claude-sonnet-4-5"):
-        catalog.find("anthropic", "claude-sonet-4-5")
+    with pytest.raises(ConfigError, match="unknown model 'claude-sonet-5-5'.*claude-sonnet-5-5"):
+        catalog.find("anthropic", "claude-sonet-5-5")
     with pytest.raises(ConfigError, match="did you mean"):
         catalog.find("anthropic", "@@@@")
 

@@ -26,7 +26,7 @@ def server():
 )
 def test_the_list_is_asked_where_the_provider_has_it(server, provider, path):
     models = live_models(PROVIDERS[provider], KEY, server.url)
-    assert [model.id for model in models] == ["fake-model", "claude-sonnet-4-5", "gpt-5"]
+    assert [model.id for model in models] == ["fake-model", "claude-sonnet-5-5", "gpt-6.1-sol"]
     assert {model.source for model in models} == {"live"}
     seen = server.requests[-1]
     assert (seen.method, seen.path) == ("GET", path)
@@ -35,7 +35,7 @@ def test_the_list_is_asked_where_the_provider_has_it(server, provider, path):
 
 def test_a_model_of_the_catalog_keeps_its_price(server):
     models = {model.id: model for model in live_models(PROVIDERS["anthropic"], KEY, server.url)}
-    assert models["claude-sonnet-4-5"].price is not None
+    assert models["claude-sonnet-5-5"].price is not None
     assert models["fake-model"].price is None
 
 

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import PATIENCE, patience
 from support.provider import KEY, ask, client, model_of, run
 
 from zot.cancel import Cancel
@@ -210,7 +211,7 @@ def test_abort_under_tls(secure, trusted, prompt):
     start = time.monotonic()
     with client("anthropic", secure.url) as made, pytest.raises(Cancelled):
         list(made.stream(ask(model_of("anthropic"), prompt), cancel))
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < patience(5)
 
 
 def test_a_cut_under_tls_is_an_error(secure, trusted):
@@ -255,7 +256,7 @@ class Tunnel:
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for thread in self.threads:
-            thread.join(5)
+            thread.join(PATIENCE)
 
     def accept(self):
         while True:
@@ -339,7 +340,7 @@ class Raw:
     def __exit__(self, *_):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.thread.join(5)
+        self.thread.join(PATIENCE)
         for sock in self.held:
             sock.close()
 
@@ -514,9 +515,9 @@ def test_a_head_that_drips_is_not_waited_for_longer_than_the_idle_limit():
         with client("openai", url, idle_seconds=0.4) as made:
             _, error = run(made, ask(model_of("openai"), "hi"))
         stop.set()
-        thread.join(5)
+        thread.join(PATIENCE)
     assert isinstance(error, StreamIdle)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < patience(5)
 
 
 def test_a_server_that_refuses_a_large_request_before_reading_it_is_heard():
@@ -536,7 +537,7 @@ def test_a_server_that_refuses_a_large_request_before_reading_it_is_heard():
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with client("openai", url) as made:
             _, error = run(made, ask(model_of("openai"), "hi " * 3_000_000))
-        thread.join(5)
+        thread.join(PATIENCE)
     assert error.status == 413
 
 
@@ -560,8 +561,8 @@ def test_a_stale_connection_that_sent_something_is_not_asked_twice():
         with client("openai", url) as made:
             assert run(made, ask(model_of("openai"), "a"))[1] is None
             _, error = run(made, ask(model_of("openai"), "b"))
-        thread.join(5)
-    assert isinstance(error, BadResponse)
+        thread.join(PATIENCE)
+    assert isinstance(error, NetworkError)
     assert len(asked) == 2
 
 
@@ -584,7 +585,7 @@ def test_ipv6_is_spoken():
         port = listener.getsockname()[1]
         with client("openai", f"http://[::1]:{port}") as made:
             _, error = run(made, ask(model_of("openai"), "hi"))
-        thread.join(5)
+        thread.join(PATIENCE)
     assert error is None
     assert b"host: [::1]:%d\r\n" % port in seen[0]
 
@@ -605,8 +606,8 @@ def test_abort_during_the_tls_handshake(trusted):
         start = time.monotonic()
         with client("openai", url) as made, pytest.raises(Cancelled):
             list(made.stream(ask(model_of("openai"), "hi"), cancel))
-        assert time.monotonic() - start < 5
-        thread.join(5)
+        assert time.monotonic() - start < patience(5)
+        thread.join(PATIENCE)
 
 
 def test_abort_while_a_large_request_is_being_sent():
@@ -617,7 +618,7 @@ def test_abort_while_a_large_request_is_being_sent():
         start = time.monotonic()
         with client("openai", url) as made, pytest.raises(Cancelled):
             list(made.stream(ask(model_of("openai"), "hi " * 5_000_000), cancel))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < patience(5)
 
 
 def test_a_connection_closed_between_two_calls_is_opened_again():
@@ -726,7 +727,7 @@ def test_a_slow_name_lookup_is_left_behind_at_abort(monkeypatch):
         start = time.monotonic()
         with pytest.raises(Cancelled):
             list(made.stream(ask(model_of("openai"), "hi"), cancel))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < patience(5)
     release.set()
 
 

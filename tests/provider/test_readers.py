@@ -452,6 +452,7 @@ def test_an_event_without_candidates_or_content_is_passed_over():
         ("null", None),
         ('{"a":NaN}', None),
         ("{" * 100_000, None),
+        ('{"a":' * 501 + "1" + "}" * 501, None),
         ('{"a":"\\ud83d"}', {"a": "\ufffd"}),
         ('{"a":"\\ud83d\\ude42"}', {"a": "\U0001f642"}),
         ('{"a":"\\\\ud83d"}', {"a": "\\ud83d"}),

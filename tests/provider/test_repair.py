@@ -1,3 +1,5 @@
+from datetime import datetime
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -172,3 +174,32 @@ def test_a_model_without_eyes_gets_a_note_for_each_image():
     assert first.content == (Text("look"), Text(NO_IMAGES))
     assert last.content[0].content == (Text(NO_IMAGES), Text("x"))
     assert last.content[1] == got[1]
+
+
+# --- the date --------------------------------------------------------------------------------
+
+
+def test_the_date_stands_before_the_first_message_of_each_day():
+    day = 86_400.0
+    noon = datetime(2026, 11, 18, 12).timestamp()
+    said = [
+        Message("user", (Text(text),), noon + at * day)
+        for text, at in (("a", 0), ("b", 0.01), ("c", 1))
+    ]
+    answer = Message("assistant", (Text("yes"),), noon)
+    repair = Repair(dated=True)
+    messages = repair.of([said[0], answer, said[1], answer, said[2]])
+    texts = [[block.text for block in message.content] for message in messages]
+    dates = ["(current date: 2026-11-18)", "(current date: 2026-11-19)"]
+    assert texts == [[dates[0], "a"], ["yes"], ["b"], ["yes"], [dates[1], "c"]]
+    assert said[0].content == (Text("a"),), "what is stored is not touched"
+    unknown = repair.of([Message("user", (Text("of no time"),), 0.0)])
+    assert unknown[0].content == (Text("of no time"),)
+
+
+def test_a_conversation_that_grows_is_dated_as_one_that_comes_whole():
+    noon = datetime(2026, 11, 18, 12).timestamp()
+    said = [Message("user", (Text(str(at)),), noon + at * 40_000.0) for at in range(6)]
+    growing = Repair(dated=True)
+    for count in range(1, len(said) + 1):
+        assert list(growing.of(said[:count])) == list(Repair(dated=True).of(said[:count]))

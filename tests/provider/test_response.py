@@ -4,6 +4,7 @@ import threading
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.patience import PATIENCE
 
 from zot.cancel import Cancel
 from zot.errors import ProviderError
@@ -182,7 +183,7 @@ class Player:
     def close(self):
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
-        self.thread.join(5)
+        self.thread.join(PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 from support.provider import ask, model_of
 
 from zot.cancel import Cancel
-from zot.errors import Cancelled, NetworkError, Overloaded, ProviderError, RateLimited, Rejected
+from zot.errors import Cancelled, Overloaded, ProviderError, RateLimited, Rejected
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.provider.scripted import ScriptedProvider
@@ -26,14 +26,17 @@ def failing(status, **fields):
 def test_a_failure_is_tried_again_and_said_so():
     events = play([failing(529), failing(503), "fine"])
     tries = [event for event in events if isinstance(event, Retrying)]
-    assert [(t.attempt, t.max_attempts) for t in tries] == [(1, 4), (2, 4)]
+    assert [(t.attempt, t.max_attempts) for t in tries] == [(1, 10), (2, 10)]
+    assert [(t.code, t.dropped) for t in tries] == [("overloaded", False)] * 2
     assert tries[0].reason == "scripted: http 529: no"
     assert isinstance(events[-1], Finished)
 
 
-def test_the_last_of_four_tries_is_the_error():
+def test_the_last_of_ten_tries_is_the_error():
+    provider = ScriptedProvider([failing(500)] * 12)
     with pytest.raises(Overloaded):
-        play([failing(500)] * 5)
+        list(stream_with_retry(provider, ask(MODEL, "x"), Cancel(), FAST))
+    assert len(provider.requests) == 10
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
@@ -43,9 +46,17 @@ def test_what_asking_again_cannot_help_fails_at_once(status):
     assert caught.value.status == status
 
 
-def test_after_content_there_is_no_second_try():
-    with pytest.raises(NetworkError):
-        play([{"text": ["a", "b"], "cut_after": 1}, "never"])
+def test_after_content_the_answer_begins_anew():
+    events = play([{"text": ["a", "b"], "cut_after": 1}, "fine"])
+    (again,) = [event for event in events if isinstance(event, Retrying)]
+    assert (again.dropped, again.code) == (True, "network")
+    after = events[events.index(again) :]
+    assert [event.text for event in after if isinstance(event, TextDelta)] == ["fine"]
+
+
+def test_a_failure_after_content_that_asking_again_cannot_help_is_the_error():
+    with pytest.raises(Rejected):
+        play([{"text": "a", "error": {"status": 400}}, "never"])
 
 
 def test_a_cut_before_content_is_tried_again():
@@ -100,10 +111,18 @@ def test_when_every_model_fails_the_last_error_is_raised():
     assert caught.value.status == 404
 
 
-def test_no_other_model_after_content():
+def test_another_model_after_a_cut_that_does_not_pass():
+    spare = ScriptedProvider(["fine"])
+    cut = {"text": "a", "cut_after": 1, "repeat": True}
+    events = play([cut], fallbacks=[(spare, MODEL)])
+    assert sum(isinstance(event, Retrying) for event in events) == 3
+    assert len(spare.requests) == 1
+
+
+def test_no_other_model_after_content_for_a_failure_of_the_request():
     spare = ScriptedProvider(["never"])
-    with pytest.raises(NetworkError):
-        play([{"text": "a", "cut_after": 1}], fallbacks=[(spare, MODEL)])
+    with pytest.raises(Rejected):
+        play([{"text": "a", "error": {"status": 400}}], fallbacks=[(spare, MODEL)])
     assert spare.requests == []
 
 

@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from support.patience import patience
 from support.provider import BY_API, KEY, ask, assistant, client, model_of, run, tool, user
 
 from zot.cancel import Cancel
@@ -151,10 +152,11 @@ def test_reasoning_streams_and_is_kept_for_replay(server, api):
 def test_reasoning_goes_back_to_the_model_that_made_it(server, api):
     provider = BY_API[api]
     model = model_of(provider)
-    first = good(server, api, "think:1\ntool:bash:ls", reasoning="high")[-1]
+    prompt = "think:1\ntool:bash:ls\nthen\nsay:end"
+    first = good(server, api, prompt, reasoning="high")[-1]
     made = first.content[1]
     messages = (
-        user("think:1\ntool:bash:ls\nthen\nsay:end"),
+        user(prompt),
         assistant(model, *first.content, stop="tool_use"),
         tool(ToolResult(made.id, (Text("out"),))),
     )
@@ -496,18 +498,18 @@ def aborted(server, api, prompt, *, after=0, policy=None):
 )
 def test_abort_ends_every_wait(server, api, prompt):
     seen, took = aborted(server, api, prompt)
-    assert took < 5
+    assert took < patience(5)
     assert not any(isinstance(event, Finished) for event in seen)
 
 
 def test_abort_in_a_slow_stream_of_single_bytes(server, api):
     _, took = aborted(server, api, "chop:1 delay:20 text:1000")
-    assert took < 5
+    assert took < patience(5)
 
 
 def test_abort_between_deltas(server, api):
     seen, took = aborted(server, api, "delay:1 text:2000", after=5)
-    assert took < 5
+    assert took < patience(5)
     assert server.wait_outcome("gone")
 
 
@@ -539,7 +541,7 @@ def test_abort_while_connecting(server, api):
         start = time.monotonic()
         with client(provider, f"http://127.0.0.1:{port}") as made, pytest.raises(Cancelled):
             list(made.stream(ask(model_of(provider), "hi"), cancel))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < patience(5)
         for filler in fillers:
             filler.close()
 
@@ -553,13 +555,13 @@ def test_abort_in_a_tls_handshake(server, api):
         start = time.monotonic()
         with client(provider, f"https://127.0.0.1:{port}") as made, pytest.raises(Cancelled):
             list(made.stream(ask(model_of(provider), "hi"), cancel))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < patience(5)
 
 
 def test_abort_in_a_retry_pause(server, api):
     policy = RetryPolicy(first_delay=60, max_delay=60)
     seen, took = aborted(server, api, "status:529", policy=policy)
-    assert took < 5
+    assert took < patience(5)
     assert isinstance(seen[-1], Retrying)
 
 
@@ -608,12 +610,16 @@ def test_a_rejected_request_is_not_asked_again(server, api):
     assert len(server.requests) == before + 1
 
 
-def test_a_cut_after_content_is_not_asked_again(server, api):
+def test_a_cut_after_content_is_asked_again_from_the_beginning(server, api):
     provider = BY_API[api]
     before = len(server.requests)
-    with client(provider, server.url) as made, pytest.raises(ProviderError):
-        list(stream_with_retry(made, ask(model_of(provider), "cut:2 text:4"), Cancel(), FAST))
-    assert len(server.requests) == before + 1
+    prompt = f"cut:2 tries:2 text:4\n{api}"
+    with client(provider, server.url) as made:
+        events = list(stream_with_retry(made, ask(model_of(provider), prompt), Cancel(), FAST))
+    assert len(server.requests) == before + 3
+    retries = [at for at, event in enumerate(events) if isinstance(event, Retrying)]
+    assert len(retries) == 2
+    assert text_of(events[retries[-1] :]) == "abcd " * 4
 
 
 @pytest.mark.parametrize("fault", ["cut:0 text:4", "reset:0 text:4"])

@@ -224,15 +224,55 @@ def test_zai_is_asked_to_stream_arguments():
     assert body_of("zai")["tool_stream"] is True
 
 
+BUDGETED = "claude-haiku-4-5"
+"""A Claude that takes a budget instead of an effort."""
+
+
 def test_anthropic_budgets_leave_room_for_the_answer():
-    model = model_of("anthropic")
-    body = body_of("anthropic", reasoning="high")
+    model = find("anthropic", BUDGETED)
+    body = body_of("anthropic", model=model, reasoning="high")
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 16_384}
-    small = body_of("anthropic", reasoning="max", max_output=2_000)
+    small = body_of("anthropic", model=model, reasoning="max", max_output=2_000)
     assert small["max_tokens"] > small["thinking"]["budget_tokens"]
     tiny = body_of("anthropic", model=replace(model, max_output=1_500), reasoning="low")
     assert tiny["max_tokens"] > tiny["thinking"]["budget_tokens"] >= 1_024
-    assert "thinking" not in body_of("anthropic")
+    assert body_of("anthropic", model=model)["thinking"] == {"type": "disabled"}
+    assert "thinking" not in body_of("anthropic", model=replace(model, reasoning=False))
+
+
+def test_an_answer_of_claude_may_be_as_long_as_the_model_allows():
+    assert body_of("anthropic")["max_tokens"] == model_of("anthropic").max_output == 128_000
+    assert body_of("anthropic", max_output=2_000)["max_tokens"] == 2_000
+
+
+@pytest.mark.parametrize("id", ["claude-fable-5-2", "claude-opus-5-5", "claude-sonnet-5-5"])
+def test_a_claude_that_always_thinks_is_asked_for_the_least_instead_of_off(id):
+    body = body_of("anthropic", model=find("anthropic", id), reasoning="off")
+    assert body["thinking"]["type"] == "adaptive"
+    assert body["thinking"]["display"] == "summarized"
+    assert body["output_config"] == {"effort": "low"}
+
+
+BINDING = {
+    *("claude-fable-5-1", "claude-fable-5-2", "claude-haiku-5-5", "claude-opus-5"),
+    *("claude-opus-5-5", "claude-sonnet-5-5"),
+}
+
+
+def test_models_that_bind_thoughts_are_told_to_drop_those_that_do_not_fit():
+    wire = load_wire("anthropic")
+    for model in models("anthropic"):
+        quirks = resolve_quirks(PROVIDERS["anthropic"], model)
+        request = ask(model, "x", reasoning="medium")
+        told = "block_binding" in wire.body(request, quirks, Kept())["thinking"]
+        header = wire.headers(request, quirks).get("anthropic-beta", "")
+        assert told == ("thinking-binding-controls" in header) == (model.id in BINDING)
+        off = ask(model, "x", reasoning="off")
+        mode = wire.body(off, quirks, Kept())["thinking"]
+        assert mode["type"] in ("disabled", "adaptive")
+        assert ("block_binding" in mode) == (told and mode["type"] == "adaptive")
+        header = wire.headers(off, quirks).get("anthropic-beta", "")
+        assert ("thinking-binding-controls" in header) == ("block_binding" in mode)
 
 
 def test_adaptive_models_get_an_effort():
@@ -242,7 +282,8 @@ def test_adaptive_models_get_an_effort():
     assert body["output_config"] == {"effort": "low"}
     wire = load_wire("anthropic")
     quirks = resolve_quirks(PROVIDERS["anthropic"], model)
-    assert "anthropic-beta" not in wire.headers(ask(model, "x", reasoning="low"), quirks)
+    beta = wire.headers(ask(model, "x", reasoning="low"), quirks)["anthropic-beta"]
+    assert beta == "thinking-binding-controls-2026-08-01"
     none = replace(model, compat={"adaptive": True, "levels": dict.fromkeys(LEVEL_WORDS)})
     assert "output_config" not in body_of("anthropic", model=none, reasoning="low")
 
@@ -251,7 +292,7 @@ LEVEL_WORDS = ("minimum", "low", "medium", "high", "xhigh", "max")
 
 
 def test_thoughts_between_calls_need_a_header():
-    model = model_of("anthropic")
+    model = find("anthropic", BUDGETED)
     quirks = resolve_quirks(PROVIDERS["anthropic"], model)
     headers = load_wire("anthropic").headers(ask(model, "x", reasoning="low"), quirks)
     assert headers["anthropic-beta"] == "interleaved-thinking-2025-05-14"
@@ -266,16 +307,18 @@ def test_thoughts_between_calls_need_a_header():
     ],
 )
 def test_anthropic_thoughts_go_back_signed_or_not_at_all(opaque, sent):
-    model = model_of("anthropic")
+    model = find("anthropic", BUDGETED)
     thought = Reasoning("why", "anthropic", opaque)
-    body = body_of("anthropic", user("q"), assistant(model, thought, Text("a")), user("b"))
+    said = (user("q"), assistant(model, thought, Text("a")), user("b"))
+    body = body_of("anthropic", *said, model=model)
     assert body["messages"][1]["content"][:-1] == sent
 
 
 def test_unsigned_thoughts_go_back_to_a_gateway_that_has_no_signatures():
-    model = model_of("vercel")
+    model = find("vercel", "anthropic/claude-haiku-4.5")
     said = (user("q"), assistant(model, Reasoning("why", "anthropic"), Text("a")), user("b"))
-    assert body_of("vercel", *said)["messages"][1]["content"][0]["thinking"] == "why"
+    body = body_of("vercel", *said, model=model)
+    assert body["messages"][1]["content"][0]["thinking"] == "why"
 
 
 def test_tool_choice_in_every_api():
@@ -284,7 +327,10 @@ def test_tool_choice_in_every_api():
             assert body_of(provider, tool_choice=choice)
     assert "tool_choice" not in body_of("groq")
     assert body_of("groq", tool_choice="none")["tool_choice"] == "none"
-    assert body_of("anthropic", tool_choice="required")["tool_choice"] == {"type": "any"}
+    able = find("anthropic", "claude-haiku-5-5")  # thinking can be turned off
+    forced = body_of("anthropic", model=able, tool_choice="required")
+    assert forced["tool_choice"] == {"type": "any"}
+    assert "tool_choice" not in body_of("anthropic", tool_choice="required")
     both = body_of("anthropic", tool_choice="required", reasoning="high")
     assert "tool_choice" not in both
     assert body_of("google", tool_choice="none")["toolConfig"] == {
@@ -307,7 +353,7 @@ def test_responses_effort_and_limits():
 
 
 def test_google_levels_and_budgets():
-    old = model_of("google")
+    old = find("google", "gemini-2.5-pro")
     assert body_of("google", model=old, reasoning="low")["generationConfig"]["thinkingConfig"] == {
         "includeThoughts": True,
         "thinkingBudget": 2_048,
@@ -328,7 +374,8 @@ def test_google_wants_a_signature_on_the_first_call_of_its_newer_models():
     said = (user("q"), assistant(model_of("anthropic"), call), tool(ToolResult("c", ())))
     part = body_of("google", *said, model=new)["contents"][1]["parts"][0]
     assert part["thoughtSignature"] == "skip_thought_signature_validator"
-    part = body_of("google", *said)["contents"][1]["parts"][0]
+    old = find("google", "gemini-2.5-pro")
+    part = body_of("google", *said, model=old)["contents"][1]["parts"][0]
     assert "thoughtSignature" not in part
 
 
@@ -492,7 +539,7 @@ def test_a_key_may_be_fetched_for_each_request(server):
 
 
 def test_a_login_token_of_anthropic_travels_as_one(server):
-    model = model_of("anthropic")
+    model = find("anthropic", BUDGETED)
     made = connect(PROVIDERS["anthropic"], model, "sk-ant-oat01-x", server.url)
     run(made, ask(model, "say:hi", reasoning="low"))
     run(made, ask(model, "say:hi"))

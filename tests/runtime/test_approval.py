@@ -42,6 +42,15 @@ def decided(approval: Approval, call: ToolCall = RUN) -> tuple[Allow | Block, li
     return approval.before_tool(call, HookContext(Cancel(), events.append)), events  # type: ignore[return-value]
 
 
+def test_a_run_that_was_aborted_asks_nobody() -> None:
+    cancel, events = Cancel(), []
+    cancel.set()
+    for approval in (Approval(client=ANSWERS), Approval(["bash"], terminal=lambda *_: None)):
+        with pytest.raises(Cancelled):
+            approval.before_tool(RUN, HookContext(cancel, events.append))
+    assert events == []
+
+
 def answered(decision: str, reason: str = "", **policy: object) -> tuple[object, list[Event]]:
     """A client that answers as soon as it is asked."""
     approval = Approval(**policy, client=ANSWERS)

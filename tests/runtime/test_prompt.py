@@ -25,11 +25,11 @@ def cwd(tmp_path):
     return folder
 
 
-def test_the_date_and_the_directory_come_last(home, cwd):
+def test_the_directory_comes_last_and_the_date_is_not_in_it(home, cwd):
     prompt = system_prompt(cwd=str(cwd), home=home)
     assert prompt.startswith(IDENTITY)
-    today = time.strftime("%Y-%m-%d")
-    assert prompt.endswith(f"Current date: {today}\nCurrent working directory: {cwd}\n")
+    assert prompt.endswith(f"Current working directory: {cwd}\n")
+    assert time.strftime("%Y-%m-%d") not in prompt
 
 
 def test_it_is_the_same_for_the_same_day_and_directory(home, cwd):
@@ -38,9 +38,13 @@ def test_it_is_the_same_for_the_same_day_and_directory(home, cwd):
 
 def test_the_users_own_prompt_replaces_the_built_in(home, cwd):
     (home / "SYSTEM.md").write_text("  be a pirate \n")
-    assert system_prompt(cwd=str(cwd), home=home).startswith("be a pirate\n\nCurrent date")
+    assert system_prompt(cwd=str(cwd), home=home).startswith(
+        "be a pirate\n\nCurrent working directory"
+    )
     assert system_prompt(cwd=str(cwd), home=home, replacement="mine").startswith("mine\n\n")
-    assert system_prompt(cwd=str(cwd), home=home, replacement="").startswith("Current date")
+    assert system_prompt(cwd=str(cwd), home=home, replacement="").startswith(
+        "Current working directory"
+    )
     (home / "SYSTEM.md").write_text(" \n")
     assert system_prompt(cwd=str(cwd), home=home).startswith(IDENTITY)
 
@@ -57,7 +61,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(home, cwd):
 
 def test_what_is_appended_follows_in_order(home, cwd):
     prompt = system_prompt(cwd=str(cwd), home=home, replacement="a", appended=["b", " ", "c"])
-    assert prompt.startswith("a\n\nb\n\nc\n\nCurrent date")
+    assert prompt.startswith("a\n\nb\n\nc\n\nCurrent working directory")
 
 
 def test_context_files_from_the_user_and_from_the_root_down(home, cwd):
@@ -67,7 +71,7 @@ def test_context_files_from_the_user_and_from_the_root_down(home, cwd):
     prompt = system_prompt(cwd=str(cwd), home=home)
     order = [prompt.index(text) for text in ("of the user", "of the project", "of the folder")]
     assert order == sorted(order)
-    assert prompt.index("of the folder") < prompt.index("Current date")
+    assert prompt.index("of the folder") < prompt.index("Current working directory")
     assert f"# Instructions from {cwd.parent / 'AGENTS.md'}" in prompt
     without = system_prompt(cwd=str(cwd), home=home, context_files=False)
     assert "of the project" not in without

@@ -1,3 +1,6 @@
+import random
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -6,6 +9,7 @@ from hypothesis import strategies as st
 
 from zot.core.rule import Rule
 from zot.provider.types import ToolCall
+from zot.runtime import programs
 from zot.runtime.rules import SHELL_SIGNS, covers, offered
 from zot.text import compiled
 
@@ -31,12 +35,59 @@ def write(path: str, tool: str = "write") -> ToolCall:
         ("FOO=1 ls", "FOO=1 ls"),
         ("ls | wc -l", "ls | wc -l"),
         ("", ""),
+        ("cat\tx", "cat *"),
+        ("npm run build --if-present", "npm run build *"),
+        ("make test", "make test *"),
+        ("node inspect x.js", "node inspect x.js"),
+        ("git log --output=x", "git log --output=x"),
+        ("git log '--outp'=x", "git log '--outp'=x"),
+        ("wc\u00a0/run", "wc\u00a0/run"),
+        ("! ls", "! ls"),
+        ("unheard-of --flag", "unheard-of --flag"),
+        ("/bin/cat x", "/bin/cat x"),
     ],
 )
 def test_the_rule_that_is_offered_covers_the_call(command: str, pattern: str) -> None:
     rule = offered(bash(command), "/")
     assert rule == Rule("bash", pattern)
     assert covers(rule, bash(command), "/")
+
+
+NEVER = """
+    setsid busybox watch flock su sudo doas sed tar source . eval exec command builtin trap
+    uvx env xargs nice ionice timeout nohup stdbuf ssh find fd rg awk gawk perl python node
+    ruby sh bash zsh /bin/sh /usr/bin/env ./run rm mv dd chmod chown cp ln shred truncate mkfs
+    kill pkill tee curl wget crontab time ! coproc script parallel entr chroot unshare strace
+    gdb sort vim less man npx pip npm git docker make jobs hash enable mapfile compgen bind
+"""
+
+
+@pytest.mark.parametrize("program", NEVER.split())
+def test_no_pattern_is_offered_for_what_runs_others_or_destroys(program: str) -> None:
+    for words in ("-x one", "-c 'touch made'", "--", ""):
+        command = f"{program} {words}".strip()
+        assert offered(bash(command), "/") == Rule("bash", command)
+    assert not covers(Rule("bash", f"{program} -c one *"), bash(f"{program} -c two"), "/")
+
+
+@pytest.mark.parametrize("command", ["rm *", "rm * ", "mv a *", "*", " *"])
+def test_a_command_that_reads_like_a_pattern_is_offered_nothing(command: str) -> None:
+    assert offered(bash(command), "/") is None
+
+
+@pytest.mark.parametrize("pattern", ["env *", "sudo -u x *", "/bin/sh *", "FOO=1 *", "uv run *"])
+def test_a_pattern_for_a_program_that_runs_others_covers_nothing(pattern: str) -> None:
+    # Such rules may stand in files of earlier versions, or be typed.
+    assert not covers(Rule("bash", pattern), bash(pattern[:-1] + "touch made"), "/")
+
+
+def test_every_word_that_bash_takes_for_itself_is_known() -> None:
+    listed = subprocess.run(
+        ["bash", "-c", "compgen -k; compgen -b"], capture_output=True, text=True
+    )
+    harmless = {"cd", "echo", "false", "printf", "pwd", "test", "true", "type"}
+    signs = {"{", "}", "!", "[[", "]]", "["}  # no words of a pattern
+    assert set(listed.stdout.split()) - harmless - signs <= programs.SHELL_WORDS
 
 
 @pytest.mark.parametrize(
@@ -64,18 +115,22 @@ def test_a_rule_covers_nothing_but_its_command(command: str) -> None:
 def test_words_never_cover_what_the_shell_would_do_more_with(command: str, pattern: str) -> None:
     if covers(Rule("bash", pattern), bash(command), "/"):
         assert not compiled(SHELL_SIGNS).search(command)
+        assert "\n" not in command
+        assert "\r" not in command
         assert command.split()[0] == pattern.split()[0]
 
 
 @given(st.text(max_size=40))
 def test_every_offer_covers_its_call(command: str) -> None:
-    assert covers(offered(bash(command), "/"), bash(command), "/")
+    rule = offered(bash(command), "/")
+    assert rule is None or covers(rule, bash(command), "/")
 
 
 def test_anything_can_be_allowed() -> None:
     assert covers(Rule("bash", "*"), bash("a; b"), "/")
     other = ToolCall("1", "favourite", {"x": 1})
-    assert covers(offered(other, "/"), other, "/")
+    assert offered(other, "/") == Rule("favourite", "*")
+    assert covers(Rule("favourite", "*"), other, "/")
     assert not covers(Rule("bash", "*"), other, "/")
 
 
@@ -95,6 +150,118 @@ def test_paths_are_what_they_lead_to(tmp_path: Path) -> None:
     assert covers(Rule("write", "*"), write("anything"), cwd)
     assert not covers(Rule("write", "*"), write(str(elsewhere / "x")), cwd)
     assert offered(write("top.txt"), cwd) == Rule("write", "top.txt")
+    assert offered(write("*"), cwd) is None  # as a pattern it would be every file
     outside = offered(write(str(elsewhere / "x")), cwd)
+    assert outside is not None
     assert covers(outside, write("../elsewhere/x"), cwd)
     assert not covers(outside, write("../elsewhere/y"), cwd)
+
+
+# --- beside a real bash ----------------------------------------------------------------------
+
+BLANKS = [
+    "\u00a0",
+    "\u2003",
+    "\u3000",
+    "\x0b",
+    "\x0c",
+    "\x85",
+    "\u2028",
+    "\u1680",
+    "\x1c",
+    "\ufeff",
+]
+SIGNS = list(";&|<>$`\\(){}!*?[]~#='\"^%,:") + ["\n", "\r", "&&", "||", "$(", "${", "<(", "A=1"]
+WORDS = ["git", "log", "wc", "cat", "evil", "/run", "./run", "-x", "--", "é", "if", "time", "x.txt"]
+RULES = [
+    "wc *",
+    "git log *",
+    "cat *",
+    "git *",
+    "evil *",
+    "npm run build *",
+    "! *",
+    "time *",
+    "A=1 *",
+]
+STUB = '#!/bin/sh\nprintf "%s\\n" "${0##*/}" >> "$RAN"\n'
+NAMES = ("wc", "git", "cat", "npm", "evil", "log", "run", "build", "é")
+
+
+def made_commands(seed: int, count: int) -> list[str]:
+    chosen = random.Random(seed)
+    commands = []
+    for _ in range(count):
+        words = chosen.choice(RULES)[:-2].split(" ")
+        gaps = [chosen.choice([*[" "] * 60, *["\t", "  "] * 10, *BLANKS, *SIGNS]) for _ in words]
+        begin = "".join(word + gap for word, gap in zip(words, gaps, strict=True))
+        parts = [*WORDS, *SIGNS, *BLANKS, *[" "] * 60, *WORDS * 8]
+        rest = "".join(chosen.choice(parts) for _ in range(chosen.randrange(9)))
+        commands.append(chosen.choice(["", "", "", " ", "A=1 ", "! "]) + begin + rest)
+    return commands
+
+
+class TracingBash:
+    """Runs a command where every program is a stub that says it ran, and bash says what it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self._cwd, self._ran, self._trace = folder / "cwd", folder / "ran", folder / "trace"
+        stubs = folder / "bin"
+        stubs.mkdir()
+        self._cwd.mkdir()
+        for blank in BLANKS:  # what a hostile repository brings
+            for name in ("wc", "git", f"git{blank}log"):
+                self._program(self._cwd / f"{name}{blank}" / "run")
+        for name in NAMES:
+            self._program(stubs / name)
+            self._program(self._cwd / name)
+        before = folder / "before"
+        before.write_text("PS4=+; exec 7>>$TRACE; BASH_XTRACEFD=7; set -x\n")
+        names = {"RAN": self._ran, "TRACE": self._trace, "BASH_ENV": before, "PATH": stubs}
+        self._env = {**{name: str(path) for name, path in names.items()}, "LC_ALL": "C.UTF-8"}
+        self._bash = shutil.which("bash") or "/bin/bash"
+        self._files = sorted(self._cwd.iterdir())
+
+    def _program(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(STUB)
+        path.chmod(0o755)
+
+    def run(self, command: str) -> tuple[list[str], list[str]]:
+        """The programs that ran, and the first word of each command that bash carried out."""
+        for log in (self._ran, self._trace):
+            log.write_text("")
+        devnull = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        subprocess.run(
+            [self._bash, "-c", command],
+            cwd=self._cwd,
+            env=self._env,
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+            **devnull,
+        )
+        assert sorted(self._cwd.iterdir()) == self._files, command
+        lines = self._trace.read_text().splitlines()
+        return self._ran.read_text().split("\n")[:-1], [line[1:].split(" ")[0] for line in lines]
+
+
+def test_what_a_rule_lets_through_runs_only_the_program_that_it_names(tmp_path: Path) -> None:
+    bash_itself, tried = TracingBash(tmp_path), 0
+    corpus = [f"{name}{blank}/run" for blank in BLANKS for name in ("wc", f"git{blank}log")]
+    for command in [*corpus, *made_commands(7, 4_000)]:
+        for pattern in RULES:
+            if tried < 400 and covers(Rule("bash", pattern), bash(command), "/"):
+                tried += 1
+                ran, done = bash_itself.run(command)
+                program = pattern.split(" ")[0]
+                assert ran in ([], [program]), (command, pattern)  # none: bash refused the text
+                assert done in ([], [program]), (command, pattern)
+    assert tried >= 200  # or it showed nothing
+
+
+def test_a_blank_that_is_none_for_bash_is_asked_about(tmp_path: Path) -> None:
+    bash_itself = TracingBash(tmp_path)
+    for blank in BLANKS:
+        command = f"wc{blank}/run"
+        assert not covers(Rule("bash", "wc *"), bash(command), "/")
+    assert bash_itself.run("wc\u00a0/run")[0] == ["run"]  # what would have run

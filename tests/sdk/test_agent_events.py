@@ -18,7 +18,7 @@ def settings(monkeypatch, tmp_path):
         monkeypatch.setenv("ZOT_HOME", str(tmp_path))
         yield {
             "provider": "anthropic",
-            "model": "claude-sonnet-4-5",
+            "model": "claude-sonnet-5-5",
             "api_key": "sk-test-0123456789",
             "base_url": server.url,
             "tasks": True,

@@ -58,14 +58,17 @@ def test_nothing_public_is_missing_from_all():
         "messages",
         "runtime",
         "stream",
+        "turns",
     }
     modules.add("annotations")
     assert public - modules - {"TYPE_CHECKING", "Any"} <= set(sdk.__all__)
 
 
 def test_the_names_of_zot_are_those_of_the_sdk():
-    for name in zot._SDK_NAMES:
+    for name in zot.__all__:
         assert getattr(zot, name) is getattr(sdk, name)
+    assert set(zot.__all__) <= set(dir(zot))
+    assert "zot.sdk" in loaded("from zot import *\nassert Runtime")
 
 
 def test_help_can_show_every_name():

@@ -494,7 +494,7 @@ def test_what_a_config_says_becomes_options_and_the_rest_says_nothing(tmp_path):
     [
         ({"provider": "nonsense"}, ConfigError, "unknown provider 'nonsense'"),
         ({"provider": "anthropic"}, AuthError, "no credential for anthropic.*api_key="),
-        ({"provider": "anthropic", "api_key": "k", "model": "?"}, ConfigError, "unknown model"),
+        ({"provider": "scripted", "script": "s", "model": "?"}, ConfigError, "unknown model"),
         ({"provider": "anthropic", "api_key": "k", "cwd": "/no"}, ConfigError, "not a directory"),
         ({"provider": "anthropic", "api_key": "k", "tools": ["x"]}, ConfigError, "unknown tool"),
         ({"provider": "anthropic", "api_key": "k", "tools": [7]}, ConfigError, "not a tool: 7"),

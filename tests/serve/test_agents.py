@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.rpc import PATIENCE, Zot
+from support.patience import PATIENCE
+from support.rpc import Zot
 
 SLOW = {"match": "slow", "text": ["a"] * 2000, "delay_ms": 5, "repeat": True}
 BASH = {"match": "where", "tools": [{"name": "bash", "args": {"command": "pwd"}}]}
@@ -147,9 +148,13 @@ def test_too_many_are_refused(start: Start) -> None:
 def test_each_has_its_directory_tools_model_and_limits(start: Start, tmp_path: Path) -> None:
     zot = start()
     (zot.cwd / "sub").mkdir()
-    zot.data("open_agent", agent="m", provider="openai", model="gpt-5")
+    zot.data("open_agent", agent="m", provider="openai", model="gpt-6.1-sol")
     state = zot.data("get_state", agent="m")
-    assert (state["cwd"], state["provider"], state["model"]) == (str(zot.cwd), "openai", "gpt-5")
+    assert (state["cwd"], state["provider"], state["model"]) == (
+        str(zot.cwd),
+        "openai",
+        "gpt-6.1-sol",
+    )
     more = {"tools": ["bash", "read"], "limits": {"max_steps": 1}}
     zot.data("open_agent", agent="a", cwd="sub", **more)
     assert zot.data("get_state", agent="a")["cwd"] == str(zot.cwd / "sub")
@@ -273,7 +278,13 @@ def test_a_signal_ends_all_of_them(start: Start) -> None:
 
 
 def descriptors(pid: int) -> int:
-    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    """How many a process has open. One that guards its memory shows only root which ones; since
+    Linux 6.2 the size of the folder is their number, before it is 0."""
+    folder = Path(f"/proc/{pid}/fd")
+    try:
+        return len(list(folder.iterdir()))
+    except PermissionError:
+        return folder.stat().st_size
 
 
 def threads(pid: int) -> int:
@@ -281,7 +292,8 @@ def threads(pid: int) -> int:
 
 
 def test_agents_that_come_and_go_leave_nothing(start: Start, tmp_path: Path) -> None:
-    zot = start()
+    # Leaks fail also where they cannot be counted.
+    zot = start(wrapper=["sh", "-c", 'ulimit -n 96; exec "$@"', "sh"])
     pid = zot.process.pid
 
     def a_few(count: int) -> tuple[int, int]:

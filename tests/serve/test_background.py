@@ -59,7 +59,7 @@ def test_an_abort_leaves_it_and_clear_ends_it(tmp_path):
         zot.until("done")
         assert "[1 runs since" in results(zot.prompt("look"))[-1][1]
         zot.ask("clear")
-        assert eventually(lambda: not sleeping(zot), 20)
+        assert eventually(lambda: not sleeping(zot))
         assert results(zot.prompt("look again"))[-1][0] is True
 
 
@@ -121,6 +121,6 @@ def test_it_ends_with_its_session(tmp_path, how):
                 other = run_zot(tmp_path, ["-p", "x"], turns=["other"])
                 assert other.returncode == 0
                 assert zot.ask("load_session", session="latest")["success"]
-        assert eventually(lambda: not sleeping(zot), 20)
+        assert eventually(lambda: not sleeping(zot))
         if how in ("new_session", "load_session"):
             assert results(zot.prompt("look"))[-1][0] is True

@@ -3,6 +3,7 @@ on loopback, and a `kill -9` at the moment that matters."""
 
 import json
 import os
+import random
 import re
 import resource
 import signal
@@ -12,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 from support.rpc import Zot, make_folder, run_zot, types
 
 from zot.formats import format_named
@@ -110,6 +112,45 @@ def test_the_model_is_told_of_a_command_that_may_have_taken_effect(durable):
     assert "interrupted" not in first
     assert "may have taken effect" in second
     assert "seconds ago" in second
+
+
+@pytest.mark.parametrize("place", [0, 0.2, 0.5, 0.8, -3, -15])
+def test_a_damaged_row_means_that_a_command_may_have_begun(durable, place):
+    killed_in_bash(durable, run="job-1")
+    lines = durable.path.read_bytes().splitlines(keepends=True)
+    last = max(n for n, line in enumerate(lines) if b'"effect_started"' in line)
+    row = bytearray(lines[last])
+    row[int(place * len(row)) if 0 <= place < 1 else place] ^= 1
+    assert bytes(row) != lines[last]
+    assert row.endswith(b"\n")
+    lines[last] = bytes(row)
+    durable.path.write_bytes(b"".join(lines))
+    durable.start().kill()  # whoever looks first must not make it forgotten
+    with durable.start() as zot:
+        zot.until("done")
+        assert "may have taken effect" in results(zot)[1]
+    assert (durable.work / "log").read_text() == "one\ntwo\n"
+
+
+def test_a_damaged_event_log_neither_stops_the_process_nor_gets_onto_the_wire(durable):
+    with durable.start(features=("seq", "tools")) as zot:
+        zot.prompt(tool("bash", command="echo one") + "\nthen\nsay:finished")
+    path = durable.path.with_name(durable.path.name + ".events")
+    whole = path.read_bytes()
+    end = whole.rindex(b'"seq":') + len(b'"seq":')
+    chosen = random.Random(5)
+    places = [end, 0, len(whole) - 1, len(whole) - 3, *(chosen.randrange(end) for _ in range(6))]
+    for place in places:
+        damaged = bytearray(whole)
+        damaged[place] ^= chosen.randrange(1, 256)
+        path.write_bytes(damaged)
+        with durable.start(features=("seq", "tools")) as zot:
+            page = zot.data("events")
+            assert page["events"]
+            zot.ask("ping")
+            zot.close()  # looks whether every line is JSON
+            assert zot.stderr().count("damaged lines") <= 1
+            assert "Traceback" not in zot.stderr()
 
 
 def test_a_prompt_is_not_run_twice_under_one_name(durable):
@@ -389,7 +430,7 @@ def test_an_orderly_end_of_the_process_is_not_the_end_of_the_run(durable, how):
             assert zot.frames[-1] == {"type": "run_suspended", "run": "a"}
         else:  # a client that is killed: its ends of the pipes are closed, the tool is silent
             zot.process.stdout.close()
-            assert zot.process.wait(10) == 0
+            assert zot.process.wait(PATIENCE) == 0
     zot.kill()
     assert durable.rows()[-1] == {"type": "run_left", "run": "a"}
     with durable.start("--on-crash", "fail") as zot:  # it is none
@@ -574,7 +615,7 @@ def test_a_copy_of_a_session_does_not_go_on_with_its_runs(durable):
 def test_a_session_of_pi_is_refused(durable):
     """Its messages do not say which run they belong to."""
     meta = Meta(
-        id="0198-pi", cwd=str(durable.work), model="claude-sonnet-4-5", provider="anthropic"
+        id="0198-pi", cwd=str(durable.work), model="claude-sonnet-5-5", provider="anthropic"
     )
     with durable.path.open("xb") as file:
         file.write(format_named("pi").writer(meta, None).head())

@@ -11,7 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.bwrap import needs_bwrap
 from support.extension import OBJECT, wait_for, write_extension
+from support.patience import PATIENCE
 
 from zot.ext import __file__ as SDK
 
@@ -79,7 +81,7 @@ class Rpc:
             self.process.stdin.close()
         errors = self.process.stderr.read().decode()
         self.process.wait(20)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process.stderr.close()
@@ -321,6 +323,7 @@ def seen_events(folder, *names):
     return [event for event in events if not names or event["event"] in names]
 
 
+@needs_bwrap
 def test_how_a_call_ended_and_who_decided_reach_a_subscriber(tmp_path, rpc):
     folder = watcher(tmp_path)
     turns = [

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.patience import patience
 from support.provider import BY_API
 from support.rpc import CANARIES, Zot, run_zot, texts, types
 
@@ -73,7 +74,8 @@ def servers():
 def process_for(api, folder, server, **options):
     keys = dict.fromkeys(("GEMINI_API_KEY", "GOOGLE_API_KEY", "OPENAI_API_KEY"), CANARIES[0])
     flags = ["--provider", BY_API[api], "--base-url", server.url, "--no-auto-compact"]
-    flags += ["--idle-timeout", "1", "--max-steps", "4"]
+    # One fault waits for it; a busy machine may well make a server silent for a second.
+    flags += ["--idle-timeout", str(patience(8)), "--max-steps", "4", "--max-tries", "2"]
     return Zot(folder, args=flags, env=keys, features=["codes", "retries"], **options)
 
 
@@ -90,7 +92,7 @@ def played(tmp_path_factory, servers):
             zot.send("prompt", message="say:fine", id=f"after {name}")
     runs = {}
     for api, (_, zot) in servers.items():
-        zot.wait(lambda zot=zot: zot.done_count() == 2 * len(FAULTS), "every done", 80)
+        zot.wait(lambda zot=zot: zot.done_count() == 2 * len(FAULTS), "every done", patience(90))
         runs[api] = by_prompt(zot)
     yield runs
     assert elsewhere.requests == []
@@ -133,7 +135,9 @@ def test_what_was_said_before_a_cut_is_kept(played, api):
     for name in ("cut in the text", "silence in the stream", "error in the stream"):
         frames = played[api][f"fault {name}"]
         kept = [frame for frame in frames if frame["type"] == "assistant_message"]
-        assert kept[-1]["content"] == [{"type": "text", "text": texts(frames)}]
+        last = max(at for at, kind in enumerate(types(frames)) if kind == "turn_start")
+        assert len(kept) == 1
+        assert kept[-1]["content"] == [{"type": "text", "text": texts(frames[last:])}]
 
 
 @pytest.mark.parametrize("api", BY_API)
@@ -148,7 +152,8 @@ def test_retries_are_told_and_bounded(played, api):
     frames = played[api]["fault 429 once"]
     assert types(frames).count("retry") == 1
     assert "retry" not in types(played[api]["fault 400"])
-    assert "retry" not in types(played[api]["fault cut in the text"])
+    assert types(played[api]["fault cut in the text"]).count("retry") == 1
+    assert "retry" not in types(played[api]["fault garbage"])
 
 
 @pytest.mark.parametrize("api", BY_API)
@@ -209,7 +214,7 @@ def test_nobody_listening_is_a_network_error(tmp_path):
         pass
     with process_for("anthropic", tmp_path, server) as zot:
         frames = zot.prompt("x")
-        assert types(frames).count("retry") == 3
+        assert types(frames).count("retry") == 1
         assert frames[-2]["code"] == "network"
         zot.invariants()
 

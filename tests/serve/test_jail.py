@@ -55,16 +55,33 @@ HANG = {"tools": [{"name": "bash", "args": {"command": "touch on; setsid sleep 3
 def test_nothing_of_a_jailed_command_outlives_a_killed_zot_or_an_abort(folder):
     with Zot(folder, [HANG, HANG], args=["--jail"]) as zot:
         zot.send("prompt", message="go")
-        assert eventually((folder / "work/on").exists, 20)
+        assert eventually((folder / "work/on").exists)
         zot.ask("abort")
         assert zot.until("done")
         assert not [line for _, line in marked(zot.mark) if "sleep" in line or "bwrap" in line]
         (folder / "work/on").unlink()
         zot.send("prompt", message="again")
+        assert eventually((folder / "work/on").exists)
+        zot.process.kill()
+        zot.process.wait()
+        assert eventually(lambda: not marked(zot.mark))
+
+
+LEAVE = "mkdir -p x/.git; touch on; sleep 306"
+
+
+@needs_bwrap
+def test_what_a_command_of_a_killed_zot_left_is_renamed_at_once(folder):
+    (folder / "work/mine/.git").mkdir(parents=True)
+    turns = [{"tools": [{"name": "bash", "args": {"command": LEAVE}}]}]
+    with Zot(folder, turns, args=["--jail"]) as zot:
+        zot.send("prompt", message="go")
         assert eventually((folder / "work/on").exists, 20)
         zot.process.kill()
         zot.process.wait()
-        assert eventually(lambda: not marked(zot.mark), 20)
+        assert eventually(lambda: not (folder / "work/x/.git").exists(), 20)
+    assert [path.name[:12] for path in (folder / "work/x").iterdir()] == [".git.jailed-"]
+    assert (folder / "work/mine/.git").exists()
 
 
 def test_the_setting_and_the_variable_jail_too(folder):

@@ -62,6 +62,7 @@ BAD_JSON = {
     + b"[" * 100_000
     + b"]" * 100_000
     + b"}",
+    "one level too deep": b'{"id":"1","type":"ping","x":' + b"[" * 500 + b"]" * 500 + b"}",
     "http": b"GET / HTTP/1.1\r",
     "binary": bytes(range(11, 256)),
 }
@@ -137,7 +138,9 @@ GOOD_PINGS = {
     "escaped letters": b'{"\\u0069d":"1","\\u0074ype":"pin\\u0067"}\n',
     "unknown fields": b'{"id":"1","type":"ping","x":[1,{"y":null}],"z":1e300}\n',
     "type last": b'{"id":"1","more":1,"type":"ping"}\n',
-    "nested but not deep": b'{"id":"1","type":"ping","x":' + b"[" * 100 + b"]" * 100 + b"}\n",
+    "nested but not too deep": b'{"id":"1","type":"ping","x":' + b"[" * 499 + b"]" * 499 + b"}\n",
+    "brackets in a string": b'{"id":"1","type":"ping","x":"' + b"[{" * 5000 + b'\\""}\n',
+    "many, side by side": b'{"id":"1","type":"ping","x":[' + b"[{}]," * 5000 + b"1]}\n",
     "half a character in an unknown field": b'{"id":"1","type":"ping","x":"\\ud83d"}\n',
     "a number too large for a float": b'{"id":"1","type":"ping","x":1e999}\n',
     "same key twice": b'{"id":"0","id":"1","type":"ping"}\n',
@@ -250,7 +253,10 @@ def test_a_line_just_under_the_limit_is_taken(zot):
 
 
 def test_a_long_line_of_blanks_is_no_command(zot):
+    before = len(zot.answers())
     zot.write(b" " * (2 * MEGABYTE) + b"\n")
+    assert zot.data("ping") == {"pong": True}
+    assert len(zot.answers()) == before + 1
 
 
 def test_a_command_after_an_answer_and_during_a_run_is_answered(zot):

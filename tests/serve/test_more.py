@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from support.patience import PATIENCE
 from support.rpc import (
-    PATIENCE,
     Zot,
     command,
     environment,

@@ -10,8 +10,8 @@ import time
 
 import pytest
 from support.extension import write_extension
+from support.patience import PATIENCE
 from support.rpc import (
-    PATIENCE,
     command,
     environment,
     make_folder,
@@ -136,7 +136,7 @@ def test_max_steps_ends_with_error_then_done(tmp_path):
         ["--provider", "nope"],
         ["--provider", "groq"],
         ["--provider", "scripted", "--script", "/no/such/file"],
-        ["--provider", "anthropic", "--model", "nope"],
+        ["--provider", "scripted", "--model", "nope"],
     ],
 )
 def test_a_run_that_cannot_begin_says_so_on_both_streams(tmp_path, args):

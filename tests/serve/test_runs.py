@@ -303,7 +303,8 @@ def test_retries_are_told_to_who_asked(tmp_path):
         zot.ask("hello", features=["retries"])
         frames = zot.prompt()
         (retry,) = [frame for frame in frames if frame["type"] == "retry"]
-        assert retry.keys() == {"type", "attempt", "max_attempts", "delay_ms", "reason"}
+        assert retry.keys() == {"type", "attempt", "max_attempts", "delay_ms", "reason", "code"}
+        assert retry["code"] == "rate_limited"
         assert retry["attempt"] == 1
         assert "slow down" in retry["reason"]
         assert types(frames).count("turn_end") == 1

@@ -100,9 +100,9 @@ def test_the_rows_of_sessions(work):
 @pytest.mark.slow
 def test_the_commands_of_config(work):
     output = run_all(CONFIG)
-    assert "claude-sonnet-4-5" in output
+    assert "claude-sonnet-5-5" in output
     assert json.loads((work / "zot-home" / "config.json").read_text()) == {
-        "model": "claude-sonnet-4-5"
+        "model": "claude-sonnet-5-5"
     }
 
 
@@ -116,7 +116,7 @@ def test_the_files_of_config(work):
     known = KnownModels(str(work / "zot-home"))
     assert known.warnings == []
     assert known.find("my-server", "my-model").price.output == 0.8
-    assert known.find("anthropic", "claude-sonnet-4-5").context_window == 1_000_000
+    assert known.find("anthropic", "claude-sonnet-5-5").context_window == 1_000_000
     with Zot(work, ["x"], env={"ZOT_HOME": str(work / "elsewhere")}) as zot:
         command = json.loads(prompt)
         frames = zot.prompt(**{key: value for key, value in command.items() if key != "type"})

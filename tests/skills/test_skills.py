@@ -295,3 +295,28 @@ def test_a_projects_skill_that_is_a_link_out_of_it_has_no_text(place):
     (place / "home" / "skills").mkdir(parents=True)
     (place / "home" / "skills" / "mine").symlink_to(shared.parent)
     assert by_name()["mine"].body == "Of the user."
+
+
+@pytest.mark.parametrize(
+    ("head", "problem"),
+    [
+        ("name: &a x\ndescription: *a", "an alias, an anchor or a tag"),
+        ("name: &a x\ndescription: d", "an alias, an anchor or a tag"),
+        ("name: !!str x\ndescription: d", "an alias, an anchor or a tag"),
+        ("name: !!python/name:os.system x", "an alias, an anchor or a tag"),
+        ("name: " + "[" * 9 + "]" * 9, "deeper than 8"),
+        ("name: [" + "x," * 2000 + "]", "more than 1000 parts"),
+        ("name: " + "[" * 201, "more than 200 brackets"),
+        ("name: x\n" + "# é\n" * 5000, "more than 16384 bytes"),
+        ("name: 0x" + "f" * 16000, "a name that is not text"),
+        ("name: [a]", "a name that is not text"),
+    ],
+)
+def test_front_matter_that_stands_for_more_than_it_says_is_refused(head: str, problem: str) -> None:
+    problems: list[str] = []
+    split_head, body = skills.split(f"---\n{head}\n---\nbody\n", problems)
+    if not problems:
+        skills._text(split_head, "name", problems)
+    assert problem in problems[0]
+    assert len(problems[0]) < 200
+    assert body in ("body\n", f"---\n{head}\n---\nbody\n")

@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support.patience import PATIENCE
+
 CHROMIUM = next(
     (
         found
@@ -76,7 +78,7 @@ class Browser:
         )
         return answer["result"].get("value")
 
-    def wait_for(self, script: str, seconds: float = 30.0) -> Any:
+    def wait_for(self, script: str, seconds: float = PATIENCE) -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
@@ -91,7 +93,7 @@ class Browser:
     def close(self) -> None:
         os.close(self._out)
         try:
-            self._process.wait(5)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, 9)
             self._process.wait()

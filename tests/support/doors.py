@@ -6,6 +6,7 @@ A door that has no word for something says so in `LACKS`, and why.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import os
 import signal
@@ -18,8 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from support.jsonrpc import JsonRpcProcess
+from support.patience import PATIENCE
 from support.pi import PiProcess
-from support.rpc import PATIENCE
 from support.terminal import AtTerminal, Emulator, Shown, zot
 
 from zot import events
@@ -27,7 +28,7 @@ from zot.client import Client
 from zot.sdk import AsyncRuntime, Runtime
 from zot.sessions import kept
 
-MODEL = {"provider": "anthropic", "model": "claude-sonnet-4-5"}
+MODEL = {"provider": "anthropic", "model": "claude-sonnet-5-5"}
 
 
 class Place:
@@ -338,7 +339,7 @@ class Aio(Door):
 
 
 class Waiting:
-    """An object whose coroutines are run to their end."""
+    """An object whose methods are called in a loop, and awaited there."""
 
     def __init__(self, inner: Any, wait: Callable[[Any], Any]) -> None:
         self._inner = inner
@@ -348,8 +349,16 @@ class Waiting:
         method = getattr(self._inner, name)
 
         def call(*args: Any, **more: Any) -> Any:
-            result = method(*args, **more)
-            return self._wait(result) if asyncio.iscoroutine(result) else result
+            async def in_loop() -> Any:
+                result = method(*args, **more)
+                return await result if inspect.isawaitable(result) else result
+
+            work = in_loop()
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                return self._wait(work)
+            return asyncio.ensure_future(work)  # called by what the loop itself runs
 
         return call
 

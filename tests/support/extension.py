@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from support.patience import PATIENCE
+
 from zot.cancel import Cancel
 from zot.core.events import Event
 from zot.core.hook import Hook, HookContext, Permission
@@ -57,7 +59,7 @@ def write_extension(
     return folder
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """The condition's first true value; fails the test when it never comes."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -119,7 +121,7 @@ class Seen:
         with self._changed:
             return [event for event in self.events if isinstance(event, kind)]
 
-    def wait(self, predicate: Callable[[Event], bool], seconds: float = 20) -> Any:
+    def wait(self, predicate: Callable[[Event], bool], seconds: float = PATIENCE) -> Any:
         with self._changed:
             found: list[Event] = []
 
@@ -129,6 +131,11 @@ class Seen:
 
             assert self._changed.wait_for(seen, seconds), f"not seen; {self.events}"
             return found[0]
+
+
+def patient(**limits: Any) -> ExtensionLimits:
+    """Limits that give every extension the time to start, whatever the machine does."""
+    return ExtensionLimits(**{"grace": PATIENCE, "late": 2 * PATIENCE, **limits})
 
 
 @contextmanager
@@ -147,7 +154,7 @@ def running_host(
         "environ": os.environ,
         "explicit": tuple(folders),
         "search": False,
-        "limits": limits or ExtensionLimits(),
+        "limits": limits or patient(),
     }
     (tmp_path / "work").mkdir(exist_ok=True)
     host = HostOfOne(HostSettings(**(base | settings)), **more)
@@ -165,7 +172,7 @@ def running_host(
 def call(
     host: HostOfOne, name: str, args: dict[str, Any] | None = None, cancel: Cancel | None = None
 ) -> ToolOutput:
-    tool = next(tool for tool in host.tools() if tool.name == name)
+    (tool,) = wait_for(lambda: [tool for tool in host.tools() if tool.name == name])
     return tool.run(args or {}, ToolContext("call-1", cancel or Cancel(), lambda text: None))
 
 

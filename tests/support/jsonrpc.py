@@ -8,13 +8,14 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from support.patience import PATIENCE
 from support.rpc import (
     CANARIES,
-    PATIENCE,
     close_pipes,
     command,
     descendants,
@@ -64,6 +65,7 @@ class JsonRpcProcess:
         self.on_request: Callable[[Frame], Frame] | None = None
         """What the client says to a request of the program."""
         self.raw = bytearray()
+        self._together: bytearray | None = None
         self._ids = 0
         self._ended = False
         self._children: set[tuple[int, str]] = set()
@@ -89,7 +91,21 @@ class JsonRpcProcess:
         self.process.stdin.flush()
 
     def send(self, **message: Any) -> None:
-        self.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        line = json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n"
+        if self._together is None:
+            self.write(line)
+        else:
+            self._together += line
+
+    @contextmanager
+    def in_one_write(self) -> Iterator[None]:
+        """Send all lines of the block at once."""
+        self._together = bytearray()
+        try:
+            yield
+            self.write(bytes(self._together))
+        finally:
+            self._together = None
 
     def start(self, method: str, **params: Any) -> int:
         """Send a request; its id."""

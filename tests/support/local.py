@@ -8,13 +8,18 @@ from __future__ import annotations
 import importlib.util
 import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 from support.environment import alone
+from support.own_home import user_home
+from support.patience import patience
 
 from zot.home import home_dir
 from zot.local.models import DEFAULT, SMALL, known_model, pulled_path
@@ -27,10 +32,22 @@ def cache_dir() -> Path:
     return Path(os.environ.get("ZOT_TEST_MODELS") or CACHE)
 
 
+@cache
+def why_not() -> str:
+    """Why models cannot run here; empty if they can."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        return "the extra `local` (xllamacpp) is not installed"
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import xllamacpp"], capture_output=True, text=True
+    )
+    reason = (loaded.stderr.strip().splitlines() or [""])[-1]
+    return f"xllamacpp cannot be loaded: {reason}" if loaded.returncode else ""
+
+
 def small_model_file() -> Path:
     """The file of the small model; skips the test where it cannot be had."""
-    if importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("the extra `local` (xllamacpp) is not installed")
+    if trouble := why_not():
+        pytest.skip(trouble)
     path = cache_dir() / f"{SMALL}.gguf"
     with alone(cache_dir()):
         if not path.is_file():
@@ -40,10 +57,10 @@ def small_model_file() -> Path:
 
 def large_model_file() -> Path:
     """The file of the default model, only where somebody has put it: it is never fetched here."""
-    if importlib.util.find_spec("xllamacpp") is None:
-        pytest.skip("the extra `local` (xllamacpp) is not installed")
+    if trouble := why_not():
+        pytest.skip(trouble)
     model = known_model(DEFAULT)
-    for folder in (cache_dir(), Path.home() / ".local" / "state" / "zot" / "models"):
+    for folder in (cache_dir(), user_home() / ".local" / "state" / "zot" / "models"):
         path = folder / f"{DEFAULT}.gguf"
         if path.is_file() and path.stat().st_size == model.bytes:
             return path
@@ -75,7 +92,7 @@ def place(file: Path) -> Path:
     return path
 
 
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 
 
 def within(found: Callable[[], bool], what: str) -> None:

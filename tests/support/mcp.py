@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from support.patience import PATIENCE
+
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext
 from zot.errors import ToolError
@@ -51,14 +53,14 @@ class Alone:
                 self.states.append(server.state.state)
             self.news.notify_all()
 
-    def wait(self, what, seconds: float = 10.0) -> None:
+    def wait(self, what, seconds: float = PATIENCE) -> None:
         with self.news:
             assert self.news.wait_for(what, seconds), self.states
 
     def listed(self) -> list[str]:
         """The names of its tools, after a start."""
         self.server.connection(Cancel())
-        self.server.wait_done(time.monotonic() + 20, Cancel())
+        self.server.wait_done(time.monotonic() + PATIENCE, Cancel())
         return [tool.name for tool in self.server.tools()]
 
     def call(self, name: str, args: dict | None = None, cancel: Cancel | None = None):

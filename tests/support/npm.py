@@ -9,14 +9,11 @@ import os
 import shutil
 import subprocess
 import tarfile
-import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from support.environment import alone
-
-AGAIN_SECONDS = 1800
-"""A registry that did not answer is not asked again by every test that needs it."""
+from support.environment import alone, once
 
 
 def node() -> str:
@@ -26,6 +23,8 @@ def node() -> str:
     return found
 
 
+SAFELY: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""How archives are unpacked: Python 3.11.4 was the first one with filters."""
 CACHE = Path(__file__).parents[2] / ".cache" / "packages"
 
 
@@ -61,7 +60,7 @@ def _fetch(package: str, folder: Path) -> None:
         pytest.skip(f"{package} cannot be fetched: {packed.stderr.strip()[-200:]}")
     half = folder / "half"
     with tarfile.open(folder / packed.stdout.strip().splitlines()[-1]) as archive:
-        archive.extractall(half, filter="data")
+        archive.extractall(half, **SAFELY)
     (half / "package").rename(folder / "package")  # whole, or not there
 
 
@@ -70,13 +69,9 @@ def installed(cache: Path, *packages: str) -> Path:
     name = "-".join(package.rpartition("/")[2].replace("@", "-") for package in packages)
     folder = cache / f"installed-{name}"
     with alone(folder):
-        tried = folder / "tried"
-        if tried.exists() and time.time() - tried.stat().st_mtime < AGAIN_SECONDS:
-            pytest.skip(f"{packages} could not be installed a moment ago")
         if not (folder / "done").exists():
-            tried.touch()
+            once(folder, str(packages))
             _install(packages, folder)
-            tried.unlink()
             (folder / "done").touch()
     return folder
 

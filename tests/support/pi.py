@@ -15,8 +15,10 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
 
+from support.patience import patience
+
 Frame = dict[str, Any]
-WAIT = 30.0
+WAIT = patience(30.0)
 
 
 class PiProcess:
@@ -96,17 +98,17 @@ class PiProcess:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(10)
+                self.process.wait(WAIT)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(WAIT)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 try:
                     stream.close()
                 except BrokenPipeError:
                     pass
-        self._reader.join(10)
+        self._reader.join(WAIT)
 
 
 class PiServers:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.environment import alone
+from support.environment import alone, once
 
 
 def fetched(cache: Path, package: str) -> Path:
@@ -18,6 +18,7 @@ def fetched(cache: Path, package: str) -> Path:
     folder = cache / f"pypi-{package.replace('==', '-')}-{version}"
     with alone(folder):
         if not (folder / "done").exists():
+            once(folder, package)
             _install(package, folder)
             (folder / "done").touch()
     return folder

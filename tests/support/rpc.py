@@ -16,9 +16,9 @@ import time
 import uuid
 from pathlib import Path
 
+from support.patience import PATIENCE
+
 CANARIES = ("sk-canary-0123456789", "sk-canary-9876543210")
-PATIENCE = 20.0
-"""Seconds; far more than anything takes, and less than the limit of a test."""
 
 
 def command() -> list[str]:
@@ -413,7 +413,7 @@ def start_time(pid: int) -> str:
 
 def still_there(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
     """Those that have not ended after a moment; nothing tells when somebody else's child ends."""
-    end = time.monotonic() + 5
+    end = time.monotonic() + PATIENCE
     while left := {each for each in processes if start_time(each[0]) == each[1]}:
         if time.monotonic() > end:
             return left

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from support.patience import PATIENCE
+
 from zot.core import events
 from zot.core.agent import Agent, AgentSettings
 from zot.core.session import Session
@@ -17,7 +19,6 @@ from zot.provider.types import Message, Text, ToolCall, ToolResult
 from zot.runtime.client import RuntimeClient
 from zot.runtime.runtime import Runtime, RuntimeParts
 
-PATIENCE = 20.0
 FAST = RetryPolicy(first_delay=0.001, max_delay=0.002)
 
 

@@ -22,12 +22,11 @@ from typing import Any
 import pytest
 from support.npm import cache as cache  # a fixture of the one below
 from support.npm import node, unpacked
+from support.patience import PATIENCE, patience
 
 XTERM = "@xterm/headless@6.0.0"
 DRIVER = Path(__file__).parent.parent / "tui" / "emulator.js"
-PATIENCE = 20.0
-"""Seconds for something to appear on the screen, on a busy machine."""
-LEAVE = 5.0
+LEAVE = patience(5.0)
 """Seconds for a program to end that was asked to."""
 
 
@@ -91,7 +90,7 @@ class Emulator:
     def close(self) -> None:
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait(10)
+        self._process.wait(PATIENCE)
         self._process.stdout.close()
 
 
@@ -176,7 +175,7 @@ class AtTerminal:
         while self.process.poll() is None and time.monotonic() < deadline:
             self.pump()
         self.pump()
-        return self.process.wait(1)
+        return self.process.wait(PATIENCE)
 
     def is_restored(self) -> bool:
         """The terminal's settings are what they were before the program began."""
@@ -190,7 +189,7 @@ class AtTerminal:
                 self.end(LEAVE)
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(PATIENCE)
         os.close(self.fd)
         os.close(self._child)
 

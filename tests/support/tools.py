@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from support.patience import PATIENCE
+
 from zot.cancel import Cancel
 from zot.core.tool import ToolContext, ToolOutput
 from zot.provider.types import Json, Text
@@ -49,11 +51,11 @@ def marked(marker: str) -> list[int]:
     return found
 
 
-def none_left(marker: str, seconds: float = 5.0) -> bool:
+def none_left(marker: str, seconds: float = PATIENCE) -> bool:
     return eventually(lambda: not marked(marker), seconds)
 
 
-def eventually(fact: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(fact: Callable[[], bool], seconds: float = PATIENCE) -> bool:
     deadline = time.monotonic() + seconds
     while not fact():
         if time.monotonic() > deadline:

@@ -11,9 +11,13 @@ import threading
 import time
 from pathlib import Path
 
+from support.patience import patience
+
 from swarm.support import ZOT, Place
 from zot.swarm.temporal.config import TemporalConfig, save_config
 from zot.swarm.temporal.door import server_command
+
+WORKER_PATIENCE = patience(60.0)
 
 
 def free_port():
@@ -74,7 +78,7 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
         self.processes.pop(name).wait()
 
-    def until(self, condition, what, seconds=60.0):
+    def until(self, condition, what, seconds=WORKER_PATIENCE):
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

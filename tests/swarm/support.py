@@ -11,10 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
+from support.patience import patience
 
 from zot.swarm.local import LocalSwarm
 from zot.swarm.task import new_id
 from zot.testing.fakeserver import FakeServer
+
+AGENT_PATIENCE = patience(90.0)
 
 ZOT = [sys.executable, "-m", "zot"]
 
@@ -65,7 +68,7 @@ class Place:
             timeout=100,
         )
 
-    def wait(self, id, *stages, seconds=90.0):
+    def wait(self, id, *stages, seconds=AGENT_PATIENCE):
         stages = stages or ("done", "failed", "cancelled", "lost")
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
 from contextlib import asynccontextmanager, closing
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -59,6 +61,7 @@ async def hub_with(place, *ids, tls=None):
         clients.append(HubClient(address, id, attempt, name))
         return clients[-1]
 
+    worker.remote = remote
     try:
         yield runner, worker
     finally:
@@ -288,3 +291,70 @@ def test_nothing_of_temporal_is_loaded_unless_it_is_used():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_a_hub_killed_while_it_stores_the_final_commit_finishes_it_at_the_next_claim(place):
+    async def scenario():
+        async with hub_with(place, "a") as (runner, worker):
+            client = worker("a", 1, "w")
+            claim = json.loads(await client.post("claim"))
+            tree = place.home / "swarm/agents/a/tree"
+            # The commit was named; git had written a file, and was killed with its lock.
+            git("checkout", "-q", "--detach", at=tree)
+            (tree / "new.txt").write_text("new\n")
+            git("add", "-A", at=tree)
+            git("commit", "-qm", "work", at=tree)
+            commit = git("rev-parse", "HEAD", at=tree)
+            git("checkout", "-q", claim["branch"], at=tree)
+            git("update-ref", "refs/zot-final/a", commit, at=tree)
+            git("update-ref", "refs/zot/a", claim["tip"], at=tree)
+            (tree / "new.txt").write_text("ne")
+            lock = Path(git("rev-parse", "--git-path", "index.lock", at=tree))
+            lock.touch()
+            os.utime(lock, (1, 1))
+            again = msgspec.json.decode(await worker("a", 2, "w").post("claim"), type=Claim)
+            assert (again.tip, again.is_checkpoint) == (commit, False)
+            assert (tree / "new.txt").read_text() == "new\n"
+            assert place.git("for-each-ref", "refs/zot", "refs/zot-final") == ""
+            assert git("rev-parse", claim["branch"], at=tree) == commit
+            assert git("branch", "--list", "*-edits", at=tree) == ""
+            (tree / "a.txt").write_text("edited by hand\n")
+            # Delivered once more: nothing is reset.
+            await worker("a", 2, "w").post("tip", commit=commit, final=1)
+            assert (tree / "a.txt").read_text() == "edited by hand\n"
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_upload_of_an_attempt_that_was_superseded_meanwhile_is_refused(place):
+    async def scenario():
+        async with hub_with(place, "a") as (runner, worker):
+            claim = json.loads(await worker("a", 1, "w1").post("claim"))
+            remote = worker.remote("a")
+            await remote._git_lock.acquire()  # another one is being stored
+            late = asyncio.create_task(
+                worker("a", 1, "w1").post("tip", commit=claim["tip"], final=0)
+            )
+            newer = asyncio.create_task(worker("a", 2, "w2").post("claim"))
+            while runner.agents["a"].agent.claim.attempt != 2:
+                await asyncio.sleep(0.01)
+            remote._git_lock.release()
+            with pytest.raises(Superseded):
+                await late
+            assert json.loads(await newer)["is_checkpoint"] is False
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_was_closed_waits_for_no_hub(place, tmp_path):
+    async def scenario():
+        url = f"http://127.0.0.1:{free_port()}"
+        client = HubClient(HubAddress(WorkerPlace(tmp_path, url, "token")), "a", 1, "w")
+        waiting = asyncio.create_task(client.post("rows", tmp_path / "gone"))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        client.close()
+        with pytest.raises(SwarmError, match="is over"):
+            await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(scenario())

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from zot.swarm.git import Git, GitError
-from zot.swarm.worktrees import DiffSize, MergeConflict, WorktreeError, Worktrees
+from zot.git import Git, GitError
+from zot.swarm.repository import MergeConflict, WorktreeError
+from zot.swarm.worktrees import DiffSize, Worktree, Worktrees
 
 ENVIRONMENT = {
     "PATH": os.environ["PATH"],
@@ -79,6 +80,45 @@ def test_the_diff_has_new_files_commits_and_uncommitted_changes(trees, repositor
     assert git(tree.path, "status", "--porcelain") == "?? new.txt"  # its index is not touched
 
 
+def test_an_agent_that_left_a_merge_half_done_gets_a_merge_commit(trees, repository, tmp_path):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "theirs\n")
+    trees.commit(tree, "theirs")
+    (repository / "a.txt").write_text("ours\n")
+    git(repository, "commit", "-qam", "ours")
+    with pytest.raises(AssertionError):
+        git(tree.path, "merge", "main")
+    write(tree, "a.txt", "both\n")
+    assert trees.commit(tree, "resolved")
+    assert len(git(tree.path, "log", "-1", "--format=%P").split()) == 2
+    assert git(tree.path, "status", "--porcelain", "--branch") == "## zot/fix-1"
+    trees.merge(tree, "Merge")
+    assert (repository / "a.txt").read_text() == "both\n"
+
+
+def test_what_the_agent_staged_by_force_and_made_of_directories_is_committed(
+    trees, repository, tmp_path
+):
+    (repository / ".gitignore").write_text("out\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "ignore")
+    tree = make(trees, repository, tmp_path)
+    write(tree, "out", "forced\n")
+    git(tree.path, "add", "-f", "out")
+    root = Path(tree.path)
+    (root / "sub").rename(root / "moved")
+    (root / "sub").symlink_to("moved")
+    (root / "a.txt").unlink()
+    (root / "a.txt").mkdir()
+    write(tree, "a.txt/inside", "x\n")
+    assert trees.commit(tree, "work")
+    names = git(root, "ls-tree", "-r", "--name-only", "HEAD").split()
+    assert names == [".gitignore", "a.txt/inside", "moved/b.txt", "out", "sub"]
+    trees.merge(tree, "Merge")
+    assert (repository / "sub").is_symlink()
+    assert git(repository, "status", "--porcelain") == ""
+
+
 def test_a_merge_brings_the_work_into_the_checkout(trees, repository, tmp_path):
     tree = make(trees, repository, tmp_path)
     write(tree, "a.txt", "uno\n")
@@ -99,11 +139,12 @@ def test_a_squash_is_one_commit_and_the_tree_can_go_once_it_is_known(trees, repo
     for text in ("uno\n", "due\n"):
         write(tree, "a.txt", text)
         trees.commit(tree, text)
-    tip, _ = trees.merge(tree, "Fix it", squash=True)
+    tip, commit = trees.merge(tree, "Fix it", squash=True)
     assert git(repository, "log", "--format=%s").splitlines() == ["Fix it", "first"]
     assert "not merged" in trees.unsaved(tree)
-    assert trees.unsaved(tree, merged=tip) == ""
-    trees.remove(tree, merged=tip)
+    assert "not merged" in trees.unsaved(tree, merged=tip)
+    assert trees.unsaved(tree, merged=tip, commit=commit) == ""
+    trees.remove(tree, merged=tip, commit=commit)
 
 
 def test_a_conflict_is_named_and_nothing_is_half_done(trees, repository, tmp_path):
@@ -122,15 +163,43 @@ def test_a_conflict_is_named_and_nothing_is_half_done(trees, repository, tmp_pat
     assert not (repository / ".git" / "MERGE_HEAD").exists()
 
 
-def test_a_dirty_checkout_is_not_merged_into(trees, repository, tmp_path):
+def test_a_merge_that_would_change_a_dirty_file_is_refused_with_its_name(
+    trees, repository, tmp_path
+):
     tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "x\n")
     write(tree, "sub/b.txt", "x\n")
     trees.commit(tree, "x")
     (repository / "a.txt").write_text("mine, not committed\n")
-    with pytest.raises(WorktreeError, match="commit or stash them"):
-        trees.merge(tree, "Merge")
+    for stage in (False, True):
+        if stage:
+            git(repository, "add", "a.txt")
+        with pytest.raises(WorktreeError, match=r"changes in a\.txt, .* commit or stash them"):
+            trees.merge(tree, "Merge")
     assert (repository / "a.txt").read_text() == "mine, not committed\n"
     assert (repository / "sub" / "b.txt").read_text() == "two\n"
+    assert git(repository, "status", "--porcelain") == "M  a.txt"
+
+
+def test_uncommitted_changes_of_other_files_stay_as_they_are(trees, repository, tmp_path):
+    for name in ("staged.txt", "both.txt"):
+        (repository / name).write_text("old\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "more")
+    tree = make(trees, repository, tmp_path)
+    write(tree, "sub/b.txt", "theirs\n")
+    trees.commit(tree, "x")
+    (repository / "a.txt").write_text("edited\n")
+    (repository / "new.txt").write_text("untracked\n")
+    for name in ("staged.txt", "both.txt"):
+        (repository / name).write_text("staged\n")
+    git(repository, "add", "staged.txt", "both.txt")
+    (repository / "both.txt").write_text("and edited\n")
+    before = git(repository, "status", "--porcelain")
+    trees.merge(tree, "Merge")
+    assert (repository / "sub" / "b.txt").read_text() == "theirs\n"
+    assert git(repository, "status", "--porcelain") == before
+    assert git(repository, "show", ":both.txt") == "staged"
 
 
 def test_an_untracked_file_in_the_way_is_not_overwritten(trees, repository, tmp_path):
@@ -138,10 +207,35 @@ def test_an_untracked_file_in_the_way_is_not_overwritten(trees, repository, tmp_
     write(tree, "new.txt", "theirs\n")
     trees.commit(tree, "new")
     (repository / "new.txt").write_text("mine\n")
-    with pytest.raises(GitError, match=r"new\.txt"):
+    with pytest.raises(WorktreeError, match=r"new\.txt"):
         trees.merge(tree, "Merge")
     assert (repository / "new.txt").read_text() == "mine\n"
     assert not (repository / ".git" / "MERGE_HEAD").exists()
+
+
+@pytest.mark.parametrize(
+    "unfinished", ["MERGE_HEAD", "CHERRY_PICK_HEAD", "rebase-merge", "rebase-apply"]
+)
+def test_nothing_is_merged_into_an_unfinished_merge_or_rebase(
+    trees, repository, tmp_path, unfinished
+):
+    tree = make(trees, repository, tmp_path)
+    write(tree, "a.txt", "x\n")
+    trees.commit(tree, "x")
+    (repository / ".git" / unfinished).write_text("")
+    with pytest.raises(WorktreeError, match="in the middle of a .*: finish or abort it"):
+        trees.merge(tree, "Merge")
+    assert (repository / "a.txt").read_text() == "one\n"
+
+
+def test_a_second_merge_of_one_tip_makes_no_commit(trees, repository, tmp_path):
+    for squash in (False, True):
+        tree = make(trees, repository, tmp_path, id=f"fix-{squash}")
+        write(tree, "a.txt", f"{squash}\n")
+        trees.commit(tree, "x")
+        first = trees.merge(tree, "Merge", squash=squash)
+        assert trees.merge(tree, "Merge", squash=squash) == first
+        assert git(repository, "rev-parse", "HEAD") == first[1]
 
 
 @pytest.mark.parametrize("committed", [False, True])
@@ -236,7 +330,8 @@ def test_programs_that_a_repository_names_do_not_run(trees, repository, tmp_path
     assert "+their end" in trees.diff(tree)
     assert trees.commit(tree, "x")
     (repository / "a.txt").write_text("our start\n" + lines)
-    trees.at(str(repository)).commit("ours", "-a")
+    own = Worktree("worktree", str(repository), origin=str(repository), base=tree.base)
+    assert trees.commit(own, "ours")
     trees.merge(tree, "Merge")
     assert (repository / "a.txt").read_text() == "our start\n" + lines + "their end\n"
     assert not mark.exists()

@@ -5,6 +5,7 @@ import sys
 import urllib.request
 
 import pytest
+from support.patience import PATIENCE
 
 import zot.testing
 from zot.testing.fakeserver import FakeServer
@@ -66,7 +67,7 @@ def test_it_serves_from_the_command_line():
         body = {"messages": [{"role": "user", "content": "say:hello"}], "model": "m"}
         assert b"hello" in post(f"{url}/v1/chat/completions", body)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_it_tells_what_it_took_itself_and_keeps_as_much_as_it_should():
@@ -84,8 +85,9 @@ def test_it_tells_what_it_took_itself_and_keeps_as_much_as_it_should():
 
 def test_an_unknown_place_is_a_404():
     with FakeServer() as server:
-        with pytest.raises(urllib.error.HTTPError, match="404"):
+        with pytest.raises(urllib.error.HTTPError, match="404") as raised:
             post(f"{server.url}/nowhere", {})
+        raised.value.close()
         assert server.wait_outcome("error")
         assert len(server.wait_for(1)) == 1
 

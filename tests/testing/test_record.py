@@ -93,8 +93,8 @@ def test_a_request_that_was_not_recorded_shows_the_nearest_and_the_difference(re
 def test_a_replay_says_which_provider_and_model_were_recorded(recorded, tmp_path):
     with replay(recorded[0], tmp_path) as client:
         hello = client.hello()
-        assert (hello.provider, hello.model) == ("anthropic", "claude-sonnet-4-5")
-        assert [model.id for model in client.models()] == ["claude-sonnet-4-5"]
+        assert (hello.provider, hello.model) == ("anthropic", "claude-sonnet-5-5")
+        assert [model.id for model in client.models()] == ["claude-sonnet-5-5"]
 
 
 @pytest.mark.parametrize(

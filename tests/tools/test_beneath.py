@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.patience import PATIENCE
 
 from zot.tools import beneath
 from zot.tools.beneath import Beneath, kernel_open, walk_open
@@ -236,7 +237,7 @@ def swapping(root: Path, outside: Path) -> Iterator[None]:
         assert racer.stdout.readline() == b"ready\n"
         yield
         (root / "go").unlink()
-        assert racer.wait(10) == 0
+        assert racer.wait(PATIENCE) == 0
 
 
 def tries(seconds: float = SECONDS) -> Iterator[int]:

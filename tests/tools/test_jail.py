@@ -15,11 +15,12 @@ from support.bwrap import needs_bwrap
 from support.environment import uncovered
 from support.tools import call, eventually, marked, none_left, text
 
+from zot import beneath, obeyed
 from zot.cancel import Cancel
 from zot.core.tool import Tool, ToolOutput
 from zot.errors import Cancelled, ConfigError, ToolError
-from zot.tools import beneath, jail, obeyed
-from zot.tools.beneath import PROTECTED
+from zot.obeyed import PROTECTED
+from zot.tools import aftermath, jail
 from zot.tools.jail import Jail, check, held, own_names, protected
 from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
 from zot.tools.seccomp import filter_for
@@ -516,6 +517,10 @@ def test_the_model_is_told_of_the_jail(tools: Tools) -> None:
 # --- the cover of what is not there ----------------------------------------------------------
 
 
+def opened(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
 def test_a_cover_that_was_removed_meanwhile_is_made_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,37 +536,37 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
         return before(fd, shared=shared, wait=wait)
 
     monkeypatch.setattr(jail, "lock", lock)
-    with held(str(path)):
+    with held(opened(root), ".zot"):
         assert path.is_dir()
     assert not path.exists()
 
 
 def test_a_directory_of_the_user_is_not_removed_though_it_is_empty(root: Path) -> None:
     (root / ".zot").mkdir()
-    with protected(str(root), PROTECTED) as words:
-        assert words == ["--ro-bind", f"{root}/.git", f"{root}/.git"] + [
-            "--ro-bind", f"{root}/.zot", f"{root}/.zot"
-        ]  # fmt: skip
+    with protected(opened(root), str(root), PROTECTED) as covers:
+        assert covers == [
+            (name, *beneath.identity((root / name).stat()), False) for name in (".git", ".zot")
+        ]
     assert (root / ".zot").exists() and not (root / ".git").exists()
 
 
 def test_where_nothing_can_be_made_nothing_needs_a_cover(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: str, mode: int) -> None:
+    def refuse(path: str, mode: int, *, dir_fd: int) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(jail.os, "mkdir", refuse)
-    with protected(str(root), PROTECTED) as words:
-        assert words == []
+    with protected(opened(root), str(root), PROTECTED) as covers:
+        assert covers == []
 
-    def full(path: str, mode: int) -> None:
+    def full(path: str, mode: int, *, dir_fd: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(jail.os, "mkdir", full)
     with (
         pytest.raises(ToolError, match="cannot protect .*no space left"),
-        protected(str(root), PROTECTED),
+        protected(opened(root), str(root), PROTECTED),
     ):
         pass
 
@@ -670,9 +675,9 @@ def test_what_there_was_no_time_to_see_is_not_taken_for_new(
     limits = iter([-1.0])  # of the look before the command
     look = obeyed.Survey.look
 
-    def with_limit(survey: obeyed.Survey) -> obeyed.Look:
+    def with_limit(survey: obeyed.Survey, *args: object, **more: object) -> obeyed.Look:
         monkeypatch.setattr(obeyed, "MAX_SECONDS", next(limits, 60.0))
-        return look(survey)
+        return look(survey, *args, **more)
 
     monkeypatch.setattr(obeyed.Survey, "look", with_limit)
     answer = text(call(tools["bash"], command="mkdir -p new/.vscode"))
@@ -690,8 +695,8 @@ def test_what_appears_during_a_long_command_is_renamed_before_it_ends(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
 ) -> None:
-    monkeypatch.setattr(obeyed, "WATCH_EVERY", 0.1)
-    monkeypatch.setattr(obeyed, "WATCH_AFTER", 0.1)
+    monkeypatch.setattr(aftermath, "WATCH_EVERY", 0.1)
+    monkeypatch.setattr(aftermath, "WATCH_AFTER", 0.1)
     (root / "sub" / "repository").mkdir(parents=True)
     path = f"sub/repository/{name}" if name == ".git" else name
     command = f"mkdir {path}; until [ ! -e {path} ]; do sleep 0.05; done; echo gone"

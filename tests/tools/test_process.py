@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.patience import patience
 from support.tools import eventually, marked, none_left
 
 from zot import trees
@@ -166,7 +167,7 @@ def test_a_command_that_a_keeper_did_not_begin_is_given_to_another(
         control = hand_over(body, output)
         monkeypatch.setattr(trees, "send", thaw)
         os.kill(helper, signal.SIGKILL)
-        assert eventually(lambda: not alive(helper), 20)
+        assert eventually(lambda: not alive(helper))
         os.kill(keeper, signal.SIGCONT)
         return control
 
@@ -362,7 +363,7 @@ def test_close_from_another_thread_does_not_wait_for_a_command() -> None:
     begun = time.monotonic()
     supervisor.close()
     thread.join()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < patience(5)
     assert results[0].end in ("aborted", "supervisor_killed")
     assert none_left(MARKER)
 

@@ -4,6 +4,7 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.patience import patience
 
 from zot.tools.wildcard import BadPattern, braces, compile_name, compile_segments, matches
 
@@ -104,5 +105,5 @@ def test_no_pattern_takes_long() -> None:
     started = time.monotonic()
     assert not compile_name("*a" * 60 + "b").match("a" * 250)
     assert not matches(compile_segments("**/a/" * 30 + "b"), ["a"] * 200)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < patience(5)
     assert re.compile("x")

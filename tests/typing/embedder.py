@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, assert_type
 
 from zot import AsyncRuntime, Config, Runtime, events, guard, parse_frame, tool
-from zot.client import Client, EventIterator
+from zot.client import BusyError, Client, ClosedError, CommandError, EventIterator
 from zot.observe import Observer, Status, normalize
 from zot.sdk import (
     AnyFrame,
@@ -77,3 +77,11 @@ def watching(frame: dict[str, Any]) -> None:
     state = normalize(frame)
     if state is not None:
         assert_type(state.upper(), str)
+
+
+def refused(client: Client) -> str:
+    try:
+        client.clear()
+    except (BusyError, ClosedError, CommandError) as error:
+        return error.code
+    return ""

@@ -1,4 +1,6 @@
+import json
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -134,3 +136,43 @@ def test_a_log_that_somebody_removed_begins_anew(session, tidy):
     log.close()
     log.append(line("too late"))
     assert read_events(session, 0).lines == page.lines
+
+
+def test_a_changed_byte_costs_its_line_and_nothing_else(session):
+    log = EventLog(session)
+    for number in range(60):
+        log.append(line(f"{number} é \\n"), Raw(b'"p"') if number % 2 else UNSET)
+    log.close()
+    path, chosen = Path(f"{session}.events"), random.Random(11)
+    whole = path.read_bytes()
+    sent = {seq_of(each): each for each in read_events(session, 0).lines}
+    assert list(sent) == list(range(1, 61))
+    for case in range(500):
+        damaged = bytearray(whole)
+        damaged[case if case < 40 else chosen.randrange(len(whole))] ^= chosen.randrange(1, 256)
+        path.write_bytes(damaged)
+        pages = [read_events(session, after) for after in (0, 30, 59)]
+        assert all(sent[seq_of(each)] == each for page in pages for each in page.lines)
+        assert len(pages[0].lines) >= 58
+        assert all(json.loads(each) for each in follow_lines(session, 0, lambda: False))
+        again = EventLog(session)
+        assert again.seq >= 59  # no number is given twice
+        again.last_done()
+        assert again.has_frames
+        again.close()
+
+
+def test_a_log_without_checksums_is_read(session):
+    rows = [b'{"type":"event_log","after":0}\n']
+    rows += [b'{"type":"text_delta","delta":"%d","seq":%d}\n' % (n, n) for n in range(1, 9)]
+    Path(f"{session}.events").write_bytes(b"".join(rows))
+    assert read_events(session, 0).lines == rows[1:]
+    rows[3] = rows[3].replace(b'"delta"', b'"delta')
+    rows[8] = rows[8].replace(b'"seq":8', b'"seq":X')
+    Path(f"{session}.events").write_bytes(b"".join(rows))
+    assert [seq_of(each) for each in read_events(session, 0).lines] == [1, 2, 4, 5, 6, 7]
+    log = EventLog(session)
+    assert log.seq == 7 + eventlog.GAP
+    log.append(line("new"))
+    assert [seq_of(each) for each in read_events(session, 6).lines] == [7, log.seq]
+    log.close()

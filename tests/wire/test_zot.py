@@ -135,9 +135,25 @@ EVENTS = [
     (events.CompactDone("s", "manual"), {"type": "compact_done", "summary": "s"}, SAME),
     (events.CompactFailed("manual", "x"), None, None),
     (
-        events.Retrying(1, 4, 0.5, "busy"),
-        {"type": "retry", "attempt": 1, "max_attempts": 4, "delay_ms": 500, "reason": "busy"},
+        events.Retrying(1, 4, 0.5, "busy", "overloaded"),
+        {
+            **{"type": "retry", "attempt": 1, "max_attempts": 4, "delay_ms": 500},
+            **{"reason": "busy", "code": "overloaded"},
+        },
         None,
+    ),
+    (
+        events.Retrying(2, 10, 1.0, "cut", "network", dropped=True),
+        {
+            **{"type": "retry", "attempt": 2, "max_attempts": 10, "delay_ms": 1000},
+            **{"reason": "cut", "code": "network", "dropped": True},
+        },
+        None,
+    ),
+    (
+        events.TurnEnd("length", again=True),
+        {"type": "turn_end", "stop": "length", "stop_reason": "length"},
+        SAME,
     ),
     (
         events.FellBack("a", "p", msgspec.structs.replace(MODEL, id="b"), "r"),

@@ -52,8 +52,8 @@ def main() -> int:
         if kind == "response" and not frame["success"]:
             print(f"zot: {frame['error']}", file=sys.stderr)
             return 1
-        if kind == "text_delta":
-            open_agents[name] += frame["delta"]
+        if kind == "assistant_message":  # whole, also where a stream was cut and began anew
+            open_agents[name] += "".join(b["text"] for b in frame["content"] if b["type"] == "text")
         elif kind == "approval_request":
             send(type="approve", agent=name, request_id=frame["request_id"], decision="deny")
         elif kind == "error":

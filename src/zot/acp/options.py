@@ -6,7 +6,7 @@ from typing import get_args
 
 from zot.acp import shapes
 from zot.errors import CommandError, ZotError
-from zot.provider.models import clamped, levels
+from zot.provider.model import clamped, levels
 from zot.provider.types import LEVELS, Level, Model
 from zot.runtime.approval import ApprovalMode
 from zot.runtime.runtime import Runtime

@@ -52,9 +52,11 @@ def permission(
         PermissionOption("reject_once", "Deny", "reject_once"),
     ]
     if asked.pattern:
+        # Before the one for the session: clients with a key for each kind press the last of a kind,
+        # which must not be the lasting one.
         pattern = shortened(asked.pattern, 60)
         always = f"Always allow {pattern!r} in this project"
-        options.insert(2, PermissionOption("allow_project", always, "allow_always"))
+        options.insert(1, PermissionOption("allow_project", always, "allow_always"))
     return PermissionParams(session_id, shown, tuple(options))
 
 

@@ -147,9 +147,8 @@ class UpdateEncoder:
         if isinstance(event, CompactionEvent):
             return self._compaction_shown(event)
         match event:
-            case events.Retrying(attempt, most, delay, reason):
-                title = f"Trying again in {delay:.0f} s ({attempt} of {most})"
-                return self._notice("warning", title, reason)
+            case events.Retrying():
+                return self._retrying(event)
             case events.FellBack(failed, _, model, reason):
                 return self._notice("warning", f"Going on with {model.id}: {failed} failed", reason)
             case events.RunResumed():
@@ -162,6 +161,14 @@ class UpdateEncoder:
                 return [AgentChunk(TextContent(text), new_id())] if text else []
             case _:
                 assert_never(event)
+
+    def _retrying(self, event: events.Retrying) -> list[SessionUpdate]:
+        title = f"Trying again in {event.delay:.0f} s ({event.attempt} of {event.max_attempts})"
+        shown = self._notice("warning", title, event.reason)
+        if event.dropped:  # text cannot be taken back: a line below it says that it is void
+            text = f"\n\n[{event.reason}; the answer begins anew]\n\n"
+            shown.append(AgentChunk(TextContent(text), self._message))
+        return shown
 
     def _compaction_shown(self, event: CompactionEvent) -> list[SessionUpdate]:
         match event:

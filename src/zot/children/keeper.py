@@ -15,7 +15,7 @@ import os
 import select
 import sys
 
-from zot import trees
+from zot import trees, walls
 
 TERMINATE, KILL = b"T", b"K"
 STARTED, NOT_STARTED, ENDED = b"S", b"N", b"E"
@@ -34,21 +34,28 @@ class ChildKeeper:
         self.wake = trees.Wake()
 
     def run(self, argv: list[str], handed: bytes) -> None:
-        if handed:
-            trees.give(handed)
+        gate = None
         try:
+            gate = walls.JailGate(handed) if handed else None
             self.child = trees.spawn(argv[0], argv, os.environ)
         except OSError as error:
             self.tell(NOT_STARTED, str(error.strerror))
             return
+        if gate is not None:
+            said = gate.build()
+            if said:
+                trees.kill_all((), self.statuses)
+                self.tell(NOT_STARTED, said)
+                return
+            gate.open()
         self.tell(STARTED, str(self.child))
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):  # the program's pipes must end when the program ends
             os.dup2(null, fd)
-        if handed:
-            os.close(trees.GIVEN)
         self.end_all(ask=self.watch())
-        self.tell(ENDED, str(self.statuses.get(self.child, -1)))
+        is_heard = self.tell(ENDED, str(self.statuses.get(self.child, -1)))
+        if gate is not None:
+            gate.leave(recover=not is_heard)
 
     def watch(self) -> bool:
         """Until the program has ended, or must; whether to ask what is left before killing."""
@@ -87,11 +94,13 @@ class ChildKeeper:
         """Whom to signal: all descendants, or without /proc at least the process group."""
         return trees.descendants() if trees.TREES else [-self.child]
 
-    def tell(self, kind: bytes, text: str) -> None:
+    def tell(self, kind: bytes, text: str) -> bool:
+        """False: zot is gone, nobody wants to know."""
         try:
             self.control.sendall(kind + text.encode() + b"\n")
         except OSError:
-            pass  # zot is gone; nobody wants to know
+            return False
+        return True
 
 
 def main() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zot.files import ensure_dir
 from zot.lines import write_all
+from zot.text import SecretFilter
 
 
 class LogFile:
@@ -18,8 +20,13 @@ class LogFile:
     read-only home is not an error here.
     """
 
-    def __init__(self, path: str | Path, max_bytes: int) -> None:
+    def __init__(
+        self, path: str | Path, max_bytes: int, secrets: Callable[[], Sequence[str]] = tuple
+    ) -> None:
+        """`secrets`: what must not get into the file."""
         self.path = Path(path)
+        self._secrets = secrets
+        self._pieces = SecretFilter()
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._fd: int | None = None
@@ -32,13 +39,26 @@ class LogFile:
 
     def write(self, data: bytes) -> None:
         with self._lock:
-            try:
-                self._write(data)
-            except OSError:
-                self._close()
+            self._try_write(self._clean(data))
 
     def close(self) -> None:
         with self._lock:
+            if rest := self._pieces.rest():
+                self._try_write(rest.encode("latin-1"))
+            self._close()
+
+    def _clean(self, data: bytes) -> bytes:
+        """Without secrets, also those that come in two pieces. A byte counts as a character: a
+        chunk may end within one."""
+        known = tuple(secret.encode().decode("latin-1") for secret in self._secrets())
+        if known != self._pieces.secrets:
+            self._pieces.use(known)
+        return self._pieces.feed(data.decode("latin-1")).encode("latin-1") if known else data
+
+    def _try_write(self, data: bytes) -> None:
+        try:
+            self._write(data)
+        except OSError:
             self._close()
 
     def _write(self, data: bytes) -> None:

@@ -23,7 +23,7 @@ class ChildProcess:
     def __init__(
         self, command: list[str], cwd: Path, env: dict[str, str], handed: bytes = b""
     ) -> None:
-        """`handed`: what the program finds on the descriptor trees.GIVEN."""
+        """`handed`: what the keeper of a jailed program must know; see walls.py."""
         child_in, self.stdin = os.pipe()
         self.stdout, child_out = os.pipe()
         self.stderr, child_err = os.pipe()

@@ -14,7 +14,7 @@ import msgspec
 
 from zot.bugs import complain
 from zot.cancel import Cancel
-from zot.cli.output import A_LINE, asked, open_in_browser, say, say_either, say_now
+from zot.cli.output import A_LINE, PlainParser, asked, open_in_browser, say, say_either, say_now
 from zot.errors import AuthError, UsageError
 from zot.home import home_dir
 from zot.provider.auth import oauth
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _login(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = PlainParser(
         prog="zot login", description="Keep a credential of a model provider on this machine."
     )
     parser.add_argument("provider", nargs="?", default="", help="anthropic, openai, ...")
@@ -169,7 +169,7 @@ def _has_browser() -> bool:
 
 
 def _logout(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="zot logout", description="Forget a credential.")
+    parser = PlainParser(prog="zot logout", description="Forget a credential.")
     parser.add_argument("provider", nargs="?", default="")
     parser.add_argument("--all", action="store_true", help="of every provider")
     arguments = parser.parse_args(argv)
@@ -194,7 +194,7 @@ class AuthStatus(msgspec.Struct, frozen=True):
 
 
 def _auth(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="zot auth", description="Which credentials there are.")
+    parser = PlainParser(prog="zot auth", description="Which credentials there are.")
     parser.add_argument("action", choices=["status"])
     parser.add_argument("--no-probe", action="store_true", help="do not ask the providers")
     parser.add_argument("--json", action="store_true", help=A_LINE)

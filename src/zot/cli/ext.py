@@ -49,6 +49,7 @@ def main(argv: Sequence[str]) -> int:
     action = add("install", _install, "copy a folder or clone a repository")
     action.add_argument("source", metavar="PATH|GIT-URL")
     action.add_argument("--force", action="store_true", help="replace one that is installed")
+    action.add_argument("--insecure", action="store_true", help="also over http:// and git://")
     action = add("remove", _remove, "delete an extension's folder; its log is kept", "rm")
     action.add_argument("name")
     action.add_argument("-y", "--yes", action="store_true", help="do not ask")
@@ -121,7 +122,9 @@ def _described(installed: manifest.Installed, trusted: bool) -> dict[str, Json]:
 
 
 def _install(options: argparse.Namespace) -> None:
-    done = install.install(options.source, _home(), os.environ, force=options.force)
+    done = install.install(
+        options.source, _home(), os.environ, force=options.force, insecure=options.insecure
+    )
     if options.json:
         say_json(_described(done, trusted=True), indent=True)
         return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import say_now
+from zot.cli.output import PlainParser, say_now
 from zot.errors import UsageError
 from zot.wire.eventlog import follow_lines, log_path, tick
 
@@ -18,7 +17,7 @@ those that come. Read-only: any number of readers may follow, from whenever they
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = ArgumentParser(prog="zot follow", description=DESCRIPTION)
+    parser = PlainParser(prog="zot follow", description=DESCRIPTION)
     parser.add_argument("session", help="the session file, as given to `zot rpc --session`")
     parser.add_argument(
         "--from",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
+from zot.cli.output import PlainParser
 from zot.errors import ConfigError, UsageError
 from zot.glasspane.board import Board
-from zot.glasspane.guard import ORDER, Guard, names_of, new_token
+from zot.glasspane.guard import ORDER, Guard, names_of
+from zot.glasspane.links import Links
 from zot.home import home_dir
 from zot.settings.known import hide_keys
 from zot.swarm.local import LocalSwarm
@@ -39,10 +40,8 @@ def main(argv: Sequence[str]) -> int:
     hide_keys(home_dir(os.environ), os.environ)
     listening = listen(arguments.host, arguments.port, "try --port 0")
     port = listening.getsockname()[1]
-    tokens = {role: new_token() for role in (ORDER if cert else ORDER[-1:])}
     home = Path(home_dir(os.environ))
-    names = names_of(arguments.host, port, tuple(arguments.name))
-    guard = Guard(tokens, names, port, secure=bool(cert))
+    guard = Guard(names_of(arguments.host, port, tuple(arguments.name)))
     board = Board(home, os.environ, [Path(path) for path in arguments.files])
     pane = Glasspane(board, LocalSwarm(home, os.environ), guard, os.path.realpath("."))
     serving = server(
@@ -51,18 +50,24 @@ def main(argv: Sequence[str]) -> int:
     pane.is_over = lambda: serving.should_exit
     name = arguments.name[0] if arguments.name else arguments.host
     address = f"{'https' if cert else 'http'}://{f'[{name}]' if ':' in name else name}:{port}"
-    for role, token in tokens.items():
-        what = f" ({role})" if len(tokens) > 1 else ""
-        sys.stdout.write(f"{address}/#token={token}{what}\n")
-    sys.stdout.flush()
-    if not arguments.no_open and sys.stdout.isatty():
-        webbrowser.open(f"{address}/#token={tokens['drive']}")
-    serving.run(sockets=[listening])
+    links = Links(guard, address, home / "glasspane")
+    links.print()
+    links.print_when_asked()
+    if cert:
+        for role in ORDER:
+            sys.stdout.write(f"token to {role}: {guard.new_token(role)}\n")
+        sys.stdout.flush()
+    try:
+        if not arguments.no_open and sys.stdout.isatty():
+            links.open_browser()
+        serving.run(sockets=[listening])
+    finally:
+        links.close()
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="zot glasspane", description=DESCRIPTION)
+    parser = PlainParser(prog="zot glasspane", description=DESCRIPTION)
     parser.add_argument("files", nargs="*", help="files with frames, shown as they grow")
     parser.add_argument("--port", type=int, default=PORT, help=f"0: any free one (default {PORT})")
     parser.add_argument("--no-open", action="store_true", help="do not open a browser")

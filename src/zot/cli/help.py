@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zot.cli.main import SUBCOMMANDS
+from zot.provider.providers import PROVIDERS
 from zot.settings.table import GROUPS, Setting
 
 _HEAD = """\
@@ -19,10 +20,10 @@ zot: a coding agent that other programs embed, and a place to work.
 
   zot -p -c "and now fix it"              go on with the latest session
   zot -p --tools read,grep,glob "..."     only tools that change nothing
-  zot -p --provider openai --model gpt-5 "..."
+  zot -p --provider openai --model {openai} "..."
   zot -p --provider local "..."           a model on this machine, no key needed
   zot swarm new "fix the flaky test"      an agent in a worktree of its own; zot glasspane shows all
-  zot config set model claude-sonnet-4-5  keep a setting; `zot config list` shows all
+  zot config set model {anthropic}  keep a setting; `zot config list` shows all
 
 Subcommands (each has --help):
   rpc           for programs: one JSON object a line, both ways
@@ -39,7 +40,11 @@ Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wron
 
 
 def help_text() -> str:
-    parts = [_HEAD, *(f"  {word:<14}{text}\n" for word, (_, text) in SUBCOMMANDS.items())]
+    defaults = {name: PROVIDERS[name].default_model for name in ("anthropic", "openai")}
+    parts = [
+        _HEAD.format(**defaults),
+        *(f"  {word:<14}{text}\n" for word, (_, text) in SUBCOMMANDS.items()),
+    ]
     for group, settings in GROUPS.items():
         shown = settings[:1] if group == "pi" else settings  # docs/pi.md has the others
         parts.append(f"\n{group}:\n" + "".join(row for setting in shown for row in _rows(setting)))

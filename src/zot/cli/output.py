@@ -23,11 +23,19 @@ else:
 A_LINE = "one JSON object a line"
 
 
+class PlainParser(ArgumentParser):
+    """A parser whose help has no colours, whatever the version of Python and the terminal."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.color = False
+
+
 class Subcommands:
     """The words that may follow `zot NAME`, each with the function that does it."""
 
     def __init__(self, name: str, description: str, **more: Any) -> None:
-        self.parser = ArgumentParser(prog=f"zot {name}", description=description, **more)
+        self.parser = PlainParser(prog=f"zot {name}", description=description, **more)
         self._actions = self.parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
 
     def add(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from zot.cli.output import say
+from zot.cli.output import PlainParser, say
 from zot.errors import ConfigError
 from zot.extensions import proto
 from zot.pi.commands import AnyPiCommand
@@ -31,7 +30,7 @@ DOCUMENTS: dict[str, Callable[[], Schema]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = ArgumentParser(prog="zot schema", description="Print the JSON Schema of a wire.")
+    parser = PlainParser(prog="zot schema", description="Print the JSON Schema of a wire.")
     parser.add_argument("name", nargs="?", choices=DOCUMENTS, default="rpc", help="default: rpc")
     parser.add_argument(
         "--against",

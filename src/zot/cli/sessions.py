@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from zot.bugs import complain
-from zot.cli.output import A_LINE, Subcommands, agreed, say, say_either
+from zot.cli.output import A_LINE, PlainParser, Subcommands, agreed, say, say_either
 from zot.core.session import (
     Compaction,
     Entry,
@@ -38,10 +38,10 @@ WIDTH = 70
 
 def main(argv: Sequence[str]) -> int:
     actions = Subcommands("sessions", "What was said before, and what to do with it.")
-    where = argparse.ArgumentParser(add_help=False)
+    where = PlainParser(add_help=False)
     where.add_argument("--cwd", default="", help="sessions of this directory (default: here)")
     where.add_argument("--all", action="store_true", help="sessions of all directories")
-    one = argparse.ArgumentParser(add_help=False, parents=[where])
+    one = PlainParser(add_help=False, parents=[where])
     one.add_argument("session", help="a path, the beginning or end of an id, or `latest`")
 
     actions.add("list", _list, "sessions, latest first", json=A_LINE, parents=[where])

@@ -7,12 +7,13 @@ import re
 import stat
 import sys
 import time
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.bugs import complain
+from zot.cli.output import PlainParser
 from zot.errors import ConfigError
 from zot.files import ensure_dir
 from zot.home import home_dir
@@ -45,7 +46,7 @@ COLORS = {
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = ArgumentParser(prog="zot watch", description=DESCRIPTION, epilog=EXAMPLE)
+    parser = PlainParser(prog="zot watch", description=DESCRIPTION, epilog=EXAMPLE)
     parser.add_argument("-f", action="store_true", help="go on with what is added to the file")
     parser.add_argument(
         "--share",

@@ -25,9 +25,25 @@ def refused(kit: Kit, peer: DrivenServer) -> None:
 
 
 def cut_stream(kit: Kit, peer: DrivenServer) -> None:
-    text = "an answer that breaks off is an error, not a success"
-    _stops_with_error(kit, peer, "text:6 cut:3", text)
+    """A server may give up, or ask for the answer anew; half an answer is no success."""
+    peer.send(prompt("text:6 cut:3 tries:1"))
+    frames = peer.events_until_done()
+    text = "an answer that breaks off is an error, or comes whole in a message of its own"
+    stop, said = last_of(frames, "turn_end").get("stop"), _last_message(frames)
+    fine = stop == "error" or (stop == "end" and said == "abcd " * 6)
+    kit.check("stop", text, fine, [stop, said])
     _next_prompt_works(kit, peer)
+
+
+def _last_message(frames: list[Frame]) -> str:
+    """The text that was streamed since the last assistant_start."""
+    text = ""
+    for frame in frames:
+        if frame["type"] == "assistant_start":
+            text = ""
+        elif frame["type"] == "text_delta":
+            text += frame["delta"]
+    return text
 
 
 def stream_error(kit: Kit, peer: DrivenServer) -> None:

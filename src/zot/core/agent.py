@@ -17,16 +17,19 @@ from zot import errors
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import ModelAnswer, consistent, with_text
-from zot.core.cost import add, estimate, plausible, priced, usable
+from zot.core.cost import add, estimate, plausible, priced
 from zot.core.deadline import Deadline
 from zot.core.events import Event
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked, asked_for
+from zot.core.limits import NO_LIMITS, Spent, check_limits
+from zot.core.limits import Limits as Limits
 from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Begun, Toolbox
 from zot.later import Later
 from zot.provider import types
+from zot.provider.model import clamped
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 
@@ -49,19 +52,6 @@ class UserInput(Struct, frozen=True):
 
 NO_TIME = 0.001
 """Seconds that are left when none are: a limit is more than 0."""
-
-
-class Limits(Struct, frozen=True):
-    """What a run may use up; None: no limit. Checked before each model call, the time always."""
-
-    max_steps: int | None = None
-    max_cost: float | None = None
-    """US dollars."""
-    max_tokens: int | None = None
-    max_seconds: float | None = None
-
-
-NO_LIMITS = Limits()
 
 
 class Progress(Struct, frozen=True):
@@ -147,7 +137,9 @@ class Agent:
         system: Callable[[], str] = lambda: "",
         settings: AgentSettings = AgentSettings(),
         wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
+        dated: bool = False,
     ) -> None:
+        """`dated`: the model is told the date."""
         self.provider = provider
         self.model = model
         self.session = session
@@ -160,7 +152,9 @@ class Agent:
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = types.Usage()
         self._refused_images = RefusedImages()
-        self._repair = Repair()
+        self._repair = Repair(dated=dated)
+        self._sent_tools: tuple[types.ToolSpec, ...] = ()
+        """Those of the last request, in its order."""
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
@@ -179,7 +173,9 @@ class Agent:
 
     def set_tools(self, tools: Iterable[Tool]) -> None:
         """Go on with other tools; between runs only."""
-        self.toolbox = Toolbox(map(self._wrap_tool, tools), self.hooks)
+        # Tools that come while a conversation goes on stand behind those that it began with.
+        first = [spec.name for spec in self._sent_tools]
+        self.toolbox = Toolbox(map(self._wrap_tool, tools), self.hooks, first)
         self._system = None  # whoever brings tools may want to say something about them
 
     def forget(self) -> None:
@@ -283,8 +279,7 @@ class Agent:
             elif answered and not self._hears_more(io):
                 return
             step += 1
-            if limits != NO_LIMITS:
-                self._check_limits(limits, step, started, before)
+            self._check_limits(step)
             if io.has_steering():
                 for steering in io.take_steering():
                     self._add_user(steering, io, queued=True)
@@ -349,24 +344,17 @@ class Agent:
 
     def _turn(self, step: int, io: RunIO) -> tuple[types.ToolCall, ...]:
         """One model call, up to its TurnEnd; the tool calls it asked for."""
-        context = HookContext(io.cancel, io.emit)
-        io.emit(events.TurnStart(step))
-        for hook in self._turn_hooks:
-            if hook.idle:
-                continue
-            verdict = asked(partial(hook.before_turn, step, context))
-            if isinstance(verdict, Block):
-                raise errors.Blocked(verdict.reason or "the turn was blocked by a guard")
+        context = self._begin_turn(step, io)
         system = self._system_prompt(context) if self._system is None else self._system
         try:
-            finished, message = self._call(system, io)
+            finished, message = self._call(step, system, io)
         except errors.ContextTooLong as error:
             if self.settings.compact_at is None:
                 raise
             self._compact_for_room(error, io)
-            finished, message = self._call(system, io)
+            finished, message = self._call(step, system, io)
         except failure.ImageRefused as error:
-            finished, message = self._call_without_images(system, error, io)
+            finished, message = self._call_without_images(step, system, error, io)
         io.emit(events.AssistantMessage(message))
         calls: tuple[types.ToolCall, ...] = ()
         if finished.stop == "tool_use":
@@ -376,6 +364,17 @@ class Agent:
         io.emit(events.TurnEnd(finished.stop))
         return calls
 
+    def _begin_turn(self, step: int, io: RunIO) -> HookContext:
+        context = HookContext(io.cancel, io.emit)
+        io.emit(events.TurnStart(step))
+        for hook in self._turn_hooks:
+            if hook.idle:
+                continue
+            verdict = asked(partial(hook.before_turn, step, context))
+            if isinstance(verdict, Block):
+                raise errors.Blocked(verdict.reason or "the turn was blocked by a guard")
+        return context
+
     def _compact_for_room(self, overflow: errors.ContextTooLong, io: RunIO) -> None:
         try:
             self.compact(io, reason="overflow")
@@ -384,13 +383,13 @@ class Agent:
             raise errors.ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
 
     def _call_without_images(
-        self, system: str, error: failure.ImageRefused, io: RunIO
+        self, step: int, system: str, error: failure.ImageRefused, io: RunIO
     ) -> tuple[types.Finished, types.Message]:
         """Ask again with a note in the place of the images that were refused."""
         while self._refused_images.add_from(self.messages()):
             io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
             try:
-                return self._call(system, io)
+                return self._call(step, system, io)
             except failure.ImageRefused as again:
                 error = again
         raise error
@@ -400,15 +399,17 @@ class Agent:
         messages = self._repair.of(self.session.growing(), self.model.images)
         return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
-    def _call(self, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
-        """Stream one answer into the transcript. What came before a failure is kept as text."""
+    def _call(self, step: int, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
+        """Stream one answer into the transcript. What came before a failure is kept as text, but
+        not if the call is made again: the transcript holds the complete answer only."""
         answer = ModelAnswer(self.model, self.provider.name)
+        self._sent_tools = self.toolbox.specs
         request = types.Request(
             model=self.model,
             system=system,
             messages=self.messages(),
             tools=self.toolbox.specs,
-            reasoning=self.settings.reasoning if self.model.reasoning else "off",
+            reasoning=clamped(self.settings.reasoning, self.model),
             cache_key=self.session.id,
             repaired=True,
         )
@@ -421,7 +422,10 @@ class Agent:
                 for event in stream:
                     if cancel.aborted:
                         raise errors.Cancelled
-                    answer.take(event, emit)
+                    if isinstance(event, types.Retrying | types.FellBack):
+                        self._call_again(event, answer, step, io)
+                    else:
+                        answer.take(event, emit)
             finally:
                 stream.close()
             if answer.finished is None:
@@ -438,6 +442,26 @@ class Agent:
         self._report(usage, io)
         self._context_tokens = usage.total or self._context_tokens + estimate((message,))
         return finished, message
+
+    def _call_again(
+        self, event: types.Retrying | types.FellBack, answer: ModelAnswer, step: int, io: RunIO
+    ) -> None:
+        """The model call failed and is made again. If it had begun to answer, its turn is void."""
+        usage = priced(answer.usage, answer.model.price)
+        is_void = answer.has_content or usage.total > 0
+        if usage.total:
+            self._pay(usage, io)
+        if isinstance(event, types.FellBack):
+            answer.provider, answer.model = event.provider, event.model
+            io.emit(event)
+        else:
+            io.emit(replace(event, dropped=is_void))
+        if not is_void:
+            return
+        answer.begin_anew()
+        io.emit(events.TurnEnd("length", again=True))
+        self._check_limits(step)
+        self._begin_turn(step, io)
 
     def _reply(
         self, answer: ModelAnswer, finished: types.Finished, usage: types.Usage, io: RunIO
@@ -539,37 +563,11 @@ class Agent:
             self._may_compact = False
             io.emit(events.ErrorRaised(f"automatic compaction failed: {error}", error.code))
 
-    def _check_limits(self, limits: Limits, step: int, started: float, before: types.Usage) -> None:
-        if limits.max_steps is not None and step > limits.max_steps:
-            raise errors.LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
-        seconds = time.monotonic() - started
-        if limits.max_seconds is not None and seconds >= limits.max_seconds:
-            raise errors.LimitError(
-                f"max seconds ({limits.max_seconds:g}) exceeded", limit="seconds"
-            )
-        used = self.cumulative.total - before.total
-        if limits.max_tokens is not None and used + self._context_tokens > limits.max_tokens:
-            raise errors.LimitError(
-                f"max tokens ({limits.max_tokens}) would be exceeded: {used} used, and the next "
-                f"request needs about {self._context_tokens}",
-                limit="tokens",
-            )
-        if limits.max_cost is not None:
-            self._check_cost(limits.max_cost, before)
-
-    def _check_cost(self, max_cost: float, before: types.Usage) -> None:
-        price = usable(self.model.price)
-        if price is None:
-            raise errors.LimitError(
-                f"max cost ({max_cost:g} USD) cannot be kept: the price of {self.model.id!r} is "
-                "not known; add it to models.json or leave out the limit",
-                limit="cost",
-            )
-        spent = self.cumulative.cost.total - before.cost.total
-        reserve = self._context_tokens * price.input / 1_000_000
-        if spent + reserve > max_cost:
-            raise errors.LimitError(
-                f"max cost ({max_cost:g} USD) would be exceeded: {spent:.4f} spent, and the next "
-                f"request needs about {reserve:.4f}",
-                limit="cost",
-            )
+    def _check_limits(self, step: int) -> None:
+        if self._budget is None or self._budget[0] == NO_LIMITS:
+            return
+        limits, started, before = self._budget
+        used = self.cumulative
+        cost, tokens = used.cost.total - before.cost.total, used.total - before.total
+        spent = Spent(time.monotonic() - started, tokens, cost, self._context_tokens)
+        check_limits(limits, step, spent, self.model)

@@ -11,6 +11,17 @@ from zot.core.events import Event
 from zot.provider import types
 
 Emit = Callable[[Event], None]
+AnswerEvent = (
+    types.Started
+    | types.TextDelta
+    | types.ReasoningDelta
+    | types.ToolCallStart
+    | types.ToolCallArgs
+    | types.ToolCallEnd
+    | types.UsageSeen
+    | types.Finished
+)
+"""Of one attempt at a model call."""
 
 DELTA_LIMIT = 256 * 1024
 """Characters in one delta event; a larger piece of text becomes several."""
@@ -26,13 +37,24 @@ class ModelAnswer:
         self.usage = types.Usage()
         self.finished: types.Finished | None = None
         self._started = False
+        self._has_more = False
+        """Something else than text was told."""
+
+    @property
+    def has_content(self) -> bool:
+        return self._has_more or bool(self.text)
+
+    def begin_anew(self) -> None:
+        """Forget the answer so far: the call was cut, and is made again."""
+        self.text, self.usage = [], types.Usage()
+        self._started = self._has_more = False
 
     def origin(
         self, stop: types.Stop, usage: types.Usage, error: str | None = None
     ) -> types.Origin:
         return types.Origin(self.provider, self.model.id, self.model.api, stop, usage, error)
 
-    def take(self, event: types.StreamEvent, emit: Emit) -> None:
+    def take(self, event: AnswerEvent, emit: Emit) -> None:
         # Not a match, which would ask for one kind after the other: this is done for every delta.
         if type(event) is types.TextDelta:
             self.text.append(event.text)
@@ -52,14 +74,10 @@ class ModelAnswer:
 
     def _take_other(
         self,
-        event: types.ReasoningDelta
-        | types.ToolCallStart
-        | types.ToolCallArgs
-        | types.ToolCallEnd
-        | types.Retrying
-        | types.FellBack,
+        event: types.ReasoningDelta | types.ToolCallStart | types.ToolCallArgs | types.ToolCallEnd,
         emit: Emit,
     ) -> None:
+        self._has_more = True
         match event:
             case types.ReasoningDelta(text) if len(text) > DELTA_LIMIT:
                 for piece in _pieces(text):
@@ -67,9 +85,6 @@ class ModelAnswer:
             case types.ToolCallArgs(id, delta) if len(delta) > DELTA_LIMIT:
                 for piece in _pieces(delta):
                     emit(types.ToolCallArgs(id, piece))
-            case types.FellBack():
-                self.provider, self.model = event.provider, event.model
-                emit(event)
             case _:
                 emit(event)
 
@@ -100,6 +115,12 @@ def consistent(finished: types.Finished) -> types.Finished:
 
 
 def with_text(message: types.Message, text: str) -> types.Message:
-    """The message with its text replaced; calls and reasoning stay."""
-    others = [block for block in message.content if not isinstance(block, types.Text)]
-    return replace(message, content=(types.Text(text), *others))
+    """The message with its text replaced; calls stay, and thoughts that came before the text. Those
+    behind it were about another one."""
+    first: list[types.Block] = []
+    for block in message.content:
+        if not isinstance(block, types.Reasoning):
+            break
+        first.append(block)
+    calls = [block for block in message.content if isinstance(block, types.ToolCall)]
+    return replace(message, content=(*first, types.Text(text), *calls))

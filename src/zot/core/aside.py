@@ -14,6 +14,7 @@ from zot.core.cost import add, priced
 from zot.core.tool import failed
 from zot.errors import BadResponse, ToolError
 from zot.provider import types
+from zot.provider.model import clamped
 from zot.provider.retry import stream_with_retry
 from zot.text import Frozen
 
@@ -85,14 +86,24 @@ class SideQuestion:
             messages=(*self._context, *said),
             # A transcript with calls in it is refused without their tools.
             tools=agent.toolbox.specs,
+            # As the conversation has it: another level would not find it in the cache.
+            reasoning=clamped(agent.settings.reasoning, agent.model),
             cache_key=agent.session.id,
         )
+        seen = types.Usage()
         stream = stream_with_retry(self._provider, request, self._cancel, agent.settings.retry, ())
         with closing(stream):
             for event in stream:
                 self._cancel.check()
                 if isinstance(event, types.TextDelta):
                     self._show(event.text)
+                elif isinstance(event, types.UsageSeen):
+                    seen = event.usage
+                elif isinstance(event, types.Retrying):
+                    self._usage = add(self._usage, priced(seen, agent.model.price))
+                    seen = types.Usage()
+                    if event.dropped:
+                        self._show(f"\n\n[{event.reason}; the answer begins anew]\n\n")
                 elif isinstance(event, types.Finished):
                     self._usage = add(self._usage, priced(event.usage, agent.model.price))
                     return event

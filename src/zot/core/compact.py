@@ -12,10 +12,11 @@ from typing import Literal, assert_never
 import msgspec
 
 from zot.cancel import Cancel
-from zot.core.cost import estimate, priced
+from zot.core.cost import add, estimate, priced
 from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
 from zot.provider import types
+from zot.provider.model import always_thinks, clamped
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.text import Frozen
 
@@ -25,6 +26,7 @@ KEEP_MESSAGES = 4
 KEEP_SHARE = 0.25
 """At most this part of the window is kept verbatim, so that a compaction always helps."""
 SUMMARY_TOKENS = 4096
+THINKING_TOKENS = 12_288
 RESULT_CHARS = 2_000
 """How much of a tool's output the summariser sees."""
 
@@ -112,14 +114,17 @@ class Compactor:
             model=self._model,
             system=_SYSTEM,
             messages=(types.Message("user", (types.Text(content),), time.time()),),
-            max_output=min(SUMMARY_TOKENS, self._model.max_output),
+            reasoning=clamped("off", self._model),
+            max_output=min(self._most_tokens(), self._model.max_output),
         )
         finished: types.Finished | None = None
-        self.spent = types.Usage()
+        self.spent = spent_before = types.Usage()
         with closing(stream_with_retry(self._provider, request, cancel, self._retry)) as stream:
             for event in stream:
                 if isinstance(event, types.UsageSeen | types.Finished):
-                    self.spent = priced(event.usage, self._model.price)
+                    self.spent = add(spent_before, priced(event.usage, self._model.price))
+                elif isinstance(event, types.Retrying):
+                    spent_before = self.spent
                 cancel.check()
                 if isinstance(event, types.Finished):
                     finished = event
@@ -130,6 +135,10 @@ class Compactor:
         if not summary:
             raise ProviderError("empty summary from model")
         return summary, self.spent
+
+    def _most_tokens(self) -> int:
+        """What the summary may take; a model that always thinks needs room for that, too."""
+        return SUMMARY_TOKENS + (THINKING_TOKENS if always_thinks(self._model) else 0)
 
     def _cut(self, context: Sequence[tuple[str, types.Message]]) -> int:
         """Index of the first message to keep: few enough, small enough, never a tool's result."""

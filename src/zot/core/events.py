@@ -3,10 +3,13 @@
 Order of a run, as every listener sees it (a star: any number, brackets: perhaps):
 
     UserMessage turn* [ErrorRaised] Done
-    turn  = TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled* TurnEnd
-            (ToolStarted [ToolAllowed ToolProgress*] ToolReturned)*
+    turn  = void* TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled*
+            TurnEnd (ToolStarted [ToolAllowed ToolProgress*] ToolReturned)*
+    void  = TurnStart AssistantStart delta* [UsageReport] (Retrying | FellBack) TurnEnd{again}
     delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArgs | ToolCallEnd
 
+A void turn is a model call that was cut in its answer and is made again: forget what it said. A
+call that failed before it said anything is made again inside its turn, after a Retrying.
 Deltas, retries and a change of the model are the provider's own events, handed on as they are.
 """
 
@@ -66,6 +69,9 @@ class TurnEnd(Frozen):
     error: str | None = None
     code: str | None = None
     """The error's class (`ZotError.code`), for clients that asked for codes."""
+    again: bool = False
+    """The answer was cut and is void: the next turn makes the same call again. `stop` is `length`
+    then: `error` is the end of the run for many clients, and a word of its own none would know."""
 
 
 class ToolStarted(OfCall):

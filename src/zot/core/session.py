@@ -215,6 +215,8 @@ class Session:
     ) -> None:
         """`model`: the provider and the id of the model it began with, if that is known."""
         self.id = id or new_session_id()
+        self.damaged: frozenset[str] = frozenset()
+        """The entries behind which something was written that cannot be read any more."""
         self._first_model = model
         self._lock = threading.Lock()
         self._store = store
@@ -330,14 +332,14 @@ class Session:
                 self._title = body.title
             return entry
 
-    def note_use(self, provider: str, model: str, level: Level) -> None:
-        """Say what it is used with, unless it does: whoever goes on with it takes that up. Raises
-        SessionError, as `append`."""
+    def note_use(self, provider: str, model: str, level: Level, usual: Level) -> None:
+        """Say what it is used with, unless it does: whoever goes on with it takes that up. A level
+        that is not said is the usual one. Raises SessionError, as `append`."""
         before = self.last_model
         if before != (provider, model):
             self.append(ModelChange(provider, model))
-        # Of one that says nothing yet, not even the model, it is not known that it does not think.
-        if (self.last_level or ("off" if before else None)) != level:
+        # Of one that says nothing yet, not even the model, nothing is known of its level either.
+        if (self.last_level or (usual if before else None)) != level:
             self.append(LevelChange(level))
 
     def move(self, leaf: str | None) -> None:

@@ -39,8 +39,8 @@ class Program(Frozen):
     env: dict[str, str]
     network: bool = False
     """In a jail: whether it may use the network."""
-    given: bytes = b""
-    """What it finds on the descriptor trees.GIVEN."""
+    plan: bytes = b""
+    """In a jail: what its keeper must know; see walls.py."""
     jailed: bool = False
 
 
@@ -63,12 +63,19 @@ class Shell(Protocol):
 
     @property
     def jailed(self) -> bool: ...
+    @property
+    def jail_root(self) -> str:
+        """The directory that a jail keeps to, without links; empty: there is no jail."""
 
     def set_jail(self, on: bool) -> None:
         """Raises ConfigError when the working directory cannot be a jail."""
 
+    @property
+    def has_background(self) -> bool:
+        """Commands of the session may be left running."""
+
     def end_background(self) -> None:
-        """End what commands of the session left running."""
+        """End what commands of the session left running, and wait until they have ended."""
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         """Run a command to its end; `show` gets the output as it comes.

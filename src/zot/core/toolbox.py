@@ -157,16 +157,20 @@ class _Alone(Frozen):
 class Toolbox:
     """The tools of an agent. The first tool of a name wins."""
 
-    def __init__(self, tools: Iterable[Tool], hooks: Sequence[Hook] = ()) -> None:
+    def __init__(
+        self, tools: Iterable[Tool], hooks: Sequence[Hook] = (), first: Sequence[str] = ()
+    ) -> None:
+        """`first`: names that stand before others, in their order."""
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self._tools.setdefault(tool.name, tool)
         self._hooks = hooks
         self._checkers: dict[str, Checker] = {}
         # Sorted: prompt caches match prefixes, so the order must not depend on how tools arrived.
+        names = dict.fromkeys((*(name for name in first if name in self._tools), *self.names))
         self.specs = tuple(
-            ToolSpec(tool.name, tool.description, tool.schema)
-            for _, tool in sorted(self._tools.items())
+            ToolSpec(name, self._tools[name].description, self._tools[name].schema)
+            for name in names
         )
 
     @property

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from zot.home import RPC_TOKEN
+from zot.home import RPC_TOKEN, own_environ
 
 SDK = Path(__file__).parent / "sdk"
 """Holds `zot_ext.py` and nothing else: `import zot_ext` works in any Python."""
@@ -28,6 +28,7 @@ def environment(
     kept |= {
         name: base[name] for name in wanted if name in base and base[name] != base.get(RPC_TOKEN)
     }
+    kept = own_environ(kept)
     path = kept.get("PYTHONPATH")
     kept["PYTHONPATH"] = f"{path}{os.pathsep}{SDK}" if path else str(SDK)
     return kept

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,34 +17,43 @@ from pathlib import Path
 from zot.errors import ExtensionError
 from zot.extensions.manifest import FILE, Installed, global_dir, project_dir, read
 from zot.files import ensure_dir, write_atomic
+from zot.git import Git, GitError
 from zot.provider.providers import without_keys
 
 _URL = re.compile(r"(https?|git|ssh|file)://|git@|.*\.git/?$")
-CLONE_SECONDS = 300
+_INSECURE = re.compile(r"(http|git|ftp)://", re.IGNORECASE)
 _SKIPPED = shutil.ignore_patterns(".git", "__pycache__", "*.pyc", ".DS_Store")
-
-# Nothing of the user's or the machine's git set-up may run a program during the clone.
-_GIT = (
-    *("-c", "core.hooksPath=/dev/null"),
-    *("-c", "core.fsmonitor=false"),
-    *("-c", "init.templateDir="),
-    *("-c", "protocol.ext.allow=never"),
-    *("clone", "--depth", "1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--"),
+# Nobody vouches for what comes this way, also after a redirection.
+_ONLY_SAFE = (
+    *("-c", "protocol.http.allow=never"),
+    *("-c", "protocol.git.allow=never"),
+    *("-c", "protocol.ftp.allow=never"),
 )
+_CLONE = ("clone", "--depth=1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--")
 
 
 def install(
-    source: str, home: Path, environ: Mapping[str, str], *, force: bool = False
+    source: str,
+    home: Path,
+    environ: Mapping[str, str],
+    *,
+    force: bool = False,
+    insecure: bool = False,
 ) -> Installed:
     """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force` what the
-    installed one has besides, its state, stays.
+    installed one has besides, its state, stays. `insecure`: also over http:// and git://.
 
     Raises:
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
             changed.
     """
     if _URL.match(source) and not Path(source).is_dir():
-        with _cloned(source, environ) as folder:
+        if _INSECURE.match(source) and not insecure:
+            raise ExtensionError(
+                f"{source!r} is not encrypted: anybody on the way could put a program of theirs in "
+                "its place; use https:// or ssh://, or add --insecure"
+            )
+        with _cloned(source, environ, insecure=insecure) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -116,27 +124,16 @@ def _name_of(folder: Path) -> str | None:
 
 
 @contextmanager
-def _cloned(url: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    git = shutil.which("git")
-    if git is None:
-        raise ExtensionError("git is not installed; clone the repository and install its folder")
+def _cloned(url: str, environ: Mapping[str, str], *, insecure: bool) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
-        env = {**without_keys(environ), "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+        git = Git(temporary, without_keys(environ))
+        only = () if insecure else _ONLY_SAFE
         try:
-            done = subprocess.run(
-                [str(Path(git).absolute()), *_GIT, url, str(folder)],
-                env=env,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=CLONE_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise ExtensionError(f"git clone {url!r} took more than 5 minutes") from error
-        if done.returncode != 0:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise ExtensionError(f"git clone {url!r} failed: {said[-1] if said else 'no reason'}")
+            git.run(*only, *_CLONE, url, str(folder), env={"GIT_CONFIG_NOSYSTEM": "1"})
+        except GitError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ExtensionError(f"git clone {url!r} failed: {reason}") from error
         yield folder
 
 

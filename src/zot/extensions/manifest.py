@@ -18,6 +18,12 @@ FILE = "extension.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names end up in file names (the log, the data directory), so they are kept plain."""
 MAX_BYTES = 1024 * 1024
+MAX_FOLDERS = 200
+"""Extensions in one place; more of them are not looked at."""
+MAX_ENTRIES = 2000
+"""Files and folders that are looked at for them."""
+MAX_NAMED = 10
+"""Names in one message."""
 
 Scope = Literal["explicit", "project", "global"]
 
@@ -197,7 +203,8 @@ def discover(places: ExtensionPlaces) -> Discovery:
 
 
 def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
-    names = ", ".join(repr(folder.name) for folder in folders)
+    names = ", ".join(repr(folder.name) for folder in folders[:MAX_NAMED])
+    names += ", ..." if folders[MAX_NAMED:] else ""
     return Problem(
         folders[0].name,
         f"{project_dir(cwd)} has extensions ({names}) that were not started, because the directory "
@@ -218,7 +225,8 @@ def themes(home: Path) -> dict[str, Path | dict[str, Json]]:
 def _subfolders(directory: Path) -> list[Path]:
     """Folders with a manifest, in a stable order. Anything else lying there is not ours."""
     try:
-        return sorted(folder for folder in directory.iterdir() if (folder / FILE).is_file())
+        folders = sorted(directory.iterdir())[:MAX_ENTRIES]
+        return [folder for folder in folders if (folder / FILE).is_file()][:MAX_FOLDERS]
     except OSError:
         return []
 

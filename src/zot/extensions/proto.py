@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from zot.core.events import DialogText
 from zot.lines import encode_line
 from zot.provider.types import Json
-from zot.text import Frozen, whole_value
+from zot.text import Frozen, check_nesting, whole_value
 
 PROTOCOL_VERSION = 1
 MAX_LINE = 4 * 1024 * 1024
@@ -478,6 +478,10 @@ def encode(frame: ToExtension | FromExtension) -> bytes:
 def decode(line: bytes) -> FromExtension | Unknown:
     """A line of an extension. Raises BadFrame: not JSON, not an object, or a known type with fields
     of the wrong kind."""
+    try:
+        check_nesting(line)
+    except RecursionError as error:
+        raise BadFrame(f"not JSON: {error}") from error
     try:
         return _from_extension.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

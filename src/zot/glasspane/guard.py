@@ -1,23 +1,32 @@
-"""Who may see and do what: a token becomes a cookie; Host, Origin and a header are checked."""
+"""Who may see and do what: a code becomes a session; Host, Origin and headers are checked.
+
+No cookie is used: browsers send those of 127.0.0.1 to every port of it, to strangers' servers too.
+"""
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from zot.swarm.web import LOOPBACK, Refusal
-from zot.text import cookie_of
 
 Role = Literal["see", "answer", "drive"]
 ORDER: tuple[Role, ...] = ("see", "answer", "drive")
 """Each may do what those before it may."""
 HEADER = "x-zot"
 """A form of another site cannot send it."""
+SESSION = "x-zot-session"
+"""Header with the secret of a session."""
+LINK_SECONDS = 300.0
+"""A code that was not used by then is worth nothing."""
+MAX_SESSIONS = 1000
+ANOTHER_LINK = "open a new link: Enter in the terminal of zot glasspane prints one"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -32,19 +41,85 @@ SAFE_HEADERS = {
 }
 
 
-class Guard(Struct, frozen=True):
-    tokens: Mapping[Role, str]
-    hosts: frozenset[str]
-    """Names and ports that the page may be called by."""
-    port: int
-    """Part of the cookie's name: a browser sends those of one port to all ports of a machine."""
-    secure: bool = False
-    """Served with TLS: the cookie is only sent so."""
+class LoginCode(Struct):
+    """What a page shows to get a session."""
+
+    secret: str
+    role: Role
+    until: float | None
+    """When it ends, on the guard's clock; None: it is a token, good for many logins."""
+    used_by: str = ""
+    """The click that used it. The answer to that click may have been lost: it can ask again."""
+    session: str = ""
+
+
+class Guard:
+    def __init__(self, hosts: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        """`hosts`: names and ports that the page may be called by."""
+        self._hosts = hosts
+        self._clock = clock
+        self._codes: list[LoginCode] = []
+        self._sessions: dict[str, Role] = {}
+
+    # --- codes and sessions ------------------------------------------------------------------
+
+    def new_code(self, role: Role) -> str:
+        """Make a code for one login, soon."""
+        now = self._clock()
+        self._codes = [code for code in self._codes if code.until is None or code.until > now]
+        return self._add(role, now + LINK_SECONDS)
+
+    def new_token(self, role: Role) -> str:
+        """Make a token for any number of logins, for people on other machines."""
+        return self._add(role, None)
+
+    def log_in(self, secret: str, click: str) -> tuple[str, Role]:
+        """Return a new session for a code or token. Raises Refusal."""
+        for code in list(self._codes):
+            if _is_same(secret, code.secret) and self._may_use(code, click):
+                if not (click and code.used_by == click):
+                    code.used_by, code.session = click, secrets.token_urlsafe(32)
+                    self._sessions[code.session] = code.role
+                    while len(self._sessions) > MAX_SESSIONS:
+                        del self._sessions[next(iter(self._sessions))]
+                return code.session, code.role
+        raise Refusal(401, f"this code is not known, was used or is too old: {ANOTHER_LINK}")
+
+    def role(self, headers: Mapping[str, str]) -> Role | None:
+        """What the page with this session may do."""
+        shown = headers.get(SESSION, "")
+        known: Role | None = None
+        for secret, role in list(self._sessions.items()):  # all of them, in the same time
+            if _is_same(shown, secret):
+                known = role
+        return known
+
+    def need(self, headers: Mapping[str, str], role: Role = ORDER[0]) -> Role:
+        """What the page may do, which is this at least."""
+        have = self.role(headers)
+        if have is None:
+            raise Refusal(401, f"this page has no session: {ANOTHER_LINK}")
+        if ORDER.index(have) < ORDER.index(role):
+            raise Refusal(403, f"this session may {have}, not {role}")
+        return have
+
+    def _add(self, role: Role, until: float | None) -> str:
+        secret = secrets.token_urlsafe(32)
+        self._codes.append(LoginCode(secret, role, until))
+        return secret
+
+    def _may_use(self, code: LoginCode, click: str) -> bool:
+        if code.until is None:
+            return True
+        is_free = not code.session or bool(click and code.used_by == click)
+        return is_free and self._clock() < code.until
+
+    # --- requests ----------------------------------------------------------------------------
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """A name of a stranger's that points here must not see the page (DNS rebinding)."""
         host = headers.get("host", "").lower()
-        if host not in self.hosts:
+        if host not in self._hosts:
             raise Refusal(421, f"this page is not called {host!r}")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
@@ -52,41 +127,12 @@ class Guard(Struct, frozen=True):
         if headers.get(HEADER) != "1":
             raise Refusal(403, f"the header {HEADER} is missing")
         origin = headers.get("origin", "")
-        if origin and urlsplit(origin).netloc.lower() not in self.hosts:
+        if origin and urlsplit(origin).netloc.lower() not in self._hosts:
             raise Refusal(403, f"not from {origin!r}")
 
-    def role(self, headers: Mapping[str, str]) -> Role | None:
-        """What the browser with this cookie may do."""
-        return self.role_of(cookie_of(headers.get("cookie", ""), self._name))
 
-    @property
-    def _name(self) -> str:
-        return f"zot_glasspane_{self.port}"
-
-    def role_of(self, token: str) -> Role | None:
-        known: Role | None = None
-        for role, expected in self.tokens.items():  # all of them, in the same time
-            if hmac.compare_digest(token.encode(), expected.encode()):
-                known = role
-        return known
-
-    def need(self, headers: Mapping[str, str], role: Role = ORDER[0]) -> Role:
-        """What the browser may do, which is this at least."""
-        have = self.role(headers)
-        if have is None:
-            raise Refusal(401, "open the page with the address that zot glasspane printed")
-        if ORDER.index(have) < ORDER.index(role):
-            raise Refusal(403, f"this token may {have}, not {role}")
-        return have
-
-    def cookie(self, token: str) -> str:
-        return f"{self._name}={token}; Path=/; HttpOnly; SameSite=Strict" + (
-            "; Secure" if self.secure else ""
-        )
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
+def _is_same(shown: str, secret: str) -> bool:
+    return hmac.compare_digest(shown.encode(errors="replace"), secret.encode())
 
 
 def names_of(host: str, port: int, further: tuple[str, ...] = ()) -> frozenset[str]:

@@ -33,7 +33,7 @@ FILES = {
         name: (name, "text/javascript; charset=utf-8")
         for name in (
             *("app.js", "board.js", "agent.js", "markdown.js", "dom.js", "diff.js"),
-            *("stream.js", "worker.js"),
+            *("stream.js", "worker.js", "feed.js", "session.js"),
         )
     },
     "style.css": ("style.css", "text/css; charset=utf-8"),
@@ -109,19 +109,13 @@ class Glasspane:
         return Response((PAGE / name).read_bytes(), media_type=kind)
 
     async def _login(self, request: Request) -> Response:
-        """With a token, or again with the cookie that it became."""
+        """With a code or token, or again with the session that it became."""
         fields = await _fields(request)
-        if "token" not in fields:
-            return json_of(
-                {"role": self._guard.need(request.headers), "directory": self._directory}
-            )
-        token = str(fields["token"])
-        role = self._guard.role_of(token)
-        if role is None:
-            raise Refusal(401, "this token is not known: it changes with every start")
-        response = json_of({"role": role, "directory": self._directory})
-        response.headers["set-cookie"] = self._guard.cookie(token)
-        return response
+        answer = {"directory": self._directory}
+        if "code" not in fields:
+            return json_of({**answer, "role": self._guard.need(request.headers)})
+        session, role = self._guard.log_in(str(fields["code"]), str(fields.get("click", "")))
+        return json_of({**answer, "role": role, "session": session})
 
     # --- streams -----------------------------------------------------------------------------
 

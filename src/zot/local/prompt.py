@@ -55,9 +55,9 @@ def system_text(system: str, forms: Mapping[str, Form]) -> str:
 
 
 def users_part(system: str) -> str:
-    """What is left of a system prompt without our own words, the date and the directory."""
+    """What is left of a system prompt without our own words and the directory."""
     text = system.strip().removeprefix(IDENTITY.strip())
-    head, mark, _ = text.rpartition("Current date: ")
+    head, mark, _ = text.rpartition("Current working directory: ")
     return shorten((head if mark else text).strip(), MAX_EXTRA)
 
 

@@ -1,8 +1,8 @@
 """OAuth 2.1 for servers by HTTP: find the authorization server, be known to it, log in, renew.
 
 What a server says about its login is a stranger's word: addresses must be https or on this
-machine, the issuer must be the one that was asked, and a token is only for the server it was got
-for.
+machine, and may be on this machine or its network only if the server itself is; the issuer must be
+the one that was asked, and a token is only for the server it was got for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from zot.errors import AuthError
 from zot.files import locked
 from zot.mcp.config import OAuthConfig
 from zot.mcp.link import McpLogin
+from zot.mcp.reach import check_reach
 from zot.provider.auth import oauth
 from zot.provider.auth.http import get, post
 from zot.provider.auth.oauth import AuthServer
@@ -142,10 +143,11 @@ def canonical(url: str) -> str:
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path}"
 
 
-def _fetched(addresses: Iterable[str], kind: type[Json]) -> Json:
-    """The first of them that answers with what is asked for; None: none does."""
+def _fetched(addresses: Iterable[str], kind: type[Json], server: str) -> Json:
+    """The first of them that answers with what is asked for; None: none does. `server`: the one
+    whose word they are."""
     for address in addresses:
-        oauth.check_url(address)
+        check_reach(address, server)
         answer = get(address)
         if answer.status == 200 and answer.fields:
             try:
@@ -166,8 +168,21 @@ class Found(Frozen):
 
 def discover(url: str, challenge: Challenge) -> Found:
     """Find the authorization server of a server. Raises AuthError: there is none, or what it says
-    contradicts itself."""
-    resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource)
+    contradicts itself, or leads to this machine from far away."""
+    discovered = _discover(url, challenge)
+    metadata = discovered.metadata
+    for address in (
+        metadata.authorization_endpoint,
+        metadata.token_endpoint,
+        metadata.registration_endpoint,
+    ):
+        if address:
+            check_reach(address, url)
+    return discovered
+
+
+def _discover(url: str, challenge: Challenge) -> Found:
+    resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource, url)
     if resource is None:
         return _discover_old(url)
     if resource.resource and not covers(resource.resource, url):
@@ -177,7 +192,7 @@ def discover(url: str, challenge: Challenge) -> Found:
     if not resource.authorization_servers:
         raise AuthError("the server names no authorization server")
     issuer = resource.authorization_servers[0]
-    metadata = _fetched(issuer_addresses(issuer), _Metadata)
+    metadata = _fetched(issuer_addresses(issuer), _Metadata, url)
     if metadata is None:
         raise AuthError(f"the authorization server {issuer!r} does not describe itself")
     if metadata.issuer != issuer:
@@ -191,7 +206,7 @@ def _discover_old(url: str) -> Found:
     """Servers of 2025-03-26 are their own authorization server, perhaps without a word about it."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}"
-    metadata = _fetched(issuer_addresses(root), _Metadata)
+    metadata = _fetched(issuer_addresses(root), _Metadata, url)
     if metadata is None:
         metadata = _Metadata(root, f"{root}/authorize", f"{root}/token", f"{root}/register")
     return Found(metadata, "", metadata.scopes_supported)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from zot.cancel import Cancel
 from zot.children.limits import MIB
@@ -21,7 +23,7 @@ from zot.mcp.link import Link, McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.store import ServerStore, changed_tools, instructions_face
 from zot.provider.types import Json
-from zot.text import Frozen
+from zot.text import Frozen, mapped, without_secrets
 
 if TYPE_CHECKING:
     from zot.children import logfile
@@ -61,6 +63,8 @@ class ServerParts(Frozen):
     """Keeps a program where the agent's tools work: in a jail, if they are in one."""
     warn: Callable[[str], None] = lambda text: None
     """Tells the user something."""
+    secrets: Callable[[], Sequence[str]] = tuple
+    """What neither a file nor the model may get to see."""
 
 
 class McpServer:
@@ -294,7 +298,7 @@ class McpServer:
 
     def _link(self, config: ServerConfig, handler: McpConnection) -> Link:
         parts = self._parts
-        log = logfile.LogFile(self.log_path, LOG_BYTES)
+        log = self._log()
         if config.url:
             auth = oauth.McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
@@ -304,14 +308,18 @@ class McpServer:
         confined = parts.confine(program, self._closed, parts.warn)
         return stdio.StdioLink(config, confined, log, handler)
 
+    def _log(self) -> logfile.LogFile:
+        return logfile.LogFile(self.log_path, LOG_BYTES, self._parts.secrets)
+
     # --- its lists ---------------------------------------------------------------------------
 
     def _list(self, connection: McpConnection) -> None:
         """Ask what it brings, and remember it. Raises McpError, Cancelled."""
         listed = connection.list_all(Patience(self.config.startup_timeout), self._closed)
+        listed = _without(listed, self._parts.secrets())
         store = self._parts.store
         for problem in listed.dropped:
-            logfile.LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
+            self._log().note(f"a tool is left out: {problem}")
         if not self._agreed.seen:
             # The user added it, or agreed to its start: what it is at first sight is what counts.
             store.accept(self.fingerprint, self.name, listed)
@@ -342,7 +350,7 @@ class McpServer:
         except McpGone:
             pass  # whoever calls it next will hear of it
         except ZotError as error:
-            logfile.LogFile(self.log_path, LOG_BYTES).note(f"its lists cannot be had: {error}")
+            self._log().note(f"its lists cannot be had: {error}")
         except Cancelled:
             pass
 
@@ -396,3 +404,10 @@ class McpServer:
 
 def server_log(home: str, name: str) -> str:
     return os.path.join(home, "logs", f"mcp-{name}.log")
+
+
+def _without(listed: ServerLists, secrets: Sequence[str]) -> ServerLists:
+    """The same without secrets that the server repeats: it is kept on disk and told the model."""
+    raw = msgspec.to_builtins(listed)
+    clean = mapped(raw, lambda leaf: without_secrets(leaf, secrets) if type(leaf) is str else leaf)
+    return listed if clean == raw else msgspec.convert(clean, ServerLists)

@@ -57,6 +57,8 @@ class McpOptions(Frozen, kw_only=True):
     hide: Callable[[], None]
     """Called before a program is started."""
     jailed: Callable[[], bool]
+    secrets: Callable[[], Sequence[str]]
+    """What no file of ours and no model may get to see."""
     confine: Confine
     """Keeps a program where the tools work, which is a jail while `jailed`."""
 
@@ -182,6 +184,7 @@ class McpServers:
             dialogs.McpDialogs(),
             hide=options.hide,
             confine=options.confine,
+            secrets=options.secrets,
         )
         configured = config.read_all(
             options.cwd,

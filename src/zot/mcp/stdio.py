@@ -86,7 +86,7 @@ class StdioLink:
             program = kept.enter_context(confined)
             try:
                 folder = Path(program.folder)
-                process = ChildProcess(program.argv, folder, program.env, program.given)
+                process = ChildProcess(program.argv, folder, program.env, program.plan)
             except (OSError, ValueError) as error:
                 raise McpError(f"it cannot be started: {error}") from error
             self._kept = kept.pop_all()  # until it has ended

@@ -67,6 +67,8 @@ class McpJob(RuntimeClient):
         self._lock = threading.Lock()
         self._cancel = Cancel()
         self._runtime: Runtime | None = None
+        self._folder = ""
+        """Where the task works, without links."""
         self._said = ""
         self._cut = False
         self._steps = 0
@@ -104,13 +106,23 @@ class McpJob(RuntimeClient):
             # Named, so that they are asked for or denied also where nobody can be asked.
             approval = approval_for(settings, self, settings.approve or ASKED)
         try:
-            return build_runtime(
+            runtime = build_runtime(
                 planned, self, Additions(keep=True, approval=approval, owns_process=True)
             )
         except BaseException:
             if planned.session is not None:
                 planned.session.close()
             raise
+        if runtime.jail_root not in ("", self._folder):
+            # Somebody made a link of it since it was checked. A jail holds its directory open:
+            # from here on it cannot become another.
+            runtime.close(timeout=CLOSE_SECONDS)
+            runtime.release()
+            raise CommandError(
+                f"jailed: {self._folder!r} was replaced while the task began; call again when no"
+                " other task changes it"
+            )
+        return runtime
 
     def _planned(self, options: Options, around: Surroundings) -> Plan:
         options = replace(options, tools=narrowed(options.tools, self._arguments.tools))
@@ -128,7 +140,7 @@ class McpJob(RuntimeClient):
     def _planned_in(self, cwd: str, options: Options, around: Surroundings) -> Plan:
         """The plan for a directory that a caller, who may be a model, has chosen."""
         here = os.path.realpath(around.absolute(options.cwd))
-        there = os.path.realpath(cwd) if cwd else here
+        there = self._folder = os.path.realpath(cwd) if cwd else here
         if there == here:
             return plan(options, around)
         planned = plan(replace(options, cwd=there, trust=False), around)

@@ -117,6 +117,8 @@ class Answered(Struct, frozen=True):
 
 class Retrying(Struct, frozen=True):
     reason: str
+    dropped: bool = False
+    """What the model said in this turn is void; it is said anew."""
 
 
 class CompactStarted(Struct, frozen=True): ...

@@ -105,6 +105,9 @@ class Observer:
                 return
             case facts.Retrying():
                 self._retry = fact.reason
+                if fact.dropped:
+                    self._tool_calls -= len(self._calls)
+                    self._calls.clear()
                 self._go("waiting")
                 return
         self._retry = ""

@@ -83,7 +83,9 @@ ZOT_TABLE: dict[str, facts.FrameReader] = {
     "run_resumed": lambda f: facts.RunResumed(),
     "compact_start": lambda f: facts.CompactStarted(),
     "compact_done": lambda f: facts.CompactEnded(text_of(f, "summary")),
-    "retry": lambda f: facts.Retrying(text_of(f, "reason") or "it failed"),
+    "retry": lambda f: facts.Retrying(
+        text_of(f, "reason") or "it failed", f.get("dropped") is True
+    ),
     "fallback": lambda f: facts.RunsModel(text_of(f, "model"), text_of(f, "failed_model")),
     "approval_request": _approval_request,
     "approval_resolved": lambda f: facts.Answered(

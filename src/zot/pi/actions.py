@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from msgspec import UNSET
 
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.compact import Keep
 from zot.core.session import Body, Custom, Entry
@@ -22,7 +23,7 @@ from zot.pi.dialect import PiIncoming
 from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, from_pi, level_word
 from zot.pi.models import scoped
-from zot.provider.models import levels
+from zot.provider.model import clamped, levels
 from zot.provider.types import Json, Message, Model
 from zot.sessions.kept import path_of
 
@@ -94,7 +95,7 @@ class Actions:
         modes = {False: "all", True: "one-at-a-time"}
         return {
             "model": pi_replies.model(runtime.model),
-            "thinkingLevel": level_word(settings.reasoning),
+            "thinkingLevel": level_word(clamped(settings.reasoning, runtime.model)),
             "isStreaming": kind == "prompt",
             "isCompacting": kind == "compact",
             "steeringMode": modes[runtime.delivers_one("steering")],
@@ -136,7 +137,7 @@ class Actions:
             return None
         at = names.index(now) + 1 if now in names else 0
         chosen = self._use(*names[at % len(names)])
-        level = level_word(runtime.settings.reasoning)
+        level = level_word(clamped(runtime.settings.reasoning, chosen))
         shown = pi_replies.model(chosen)
         return {"model": shown, "thinkingLevel": level, "isScoped": bool(named)}
 
@@ -144,8 +145,8 @@ class Actions:
         have = levels(self._runtime.model)
         if len(have) < 2:
             return None
-        now = self._runtime.settings.reasoning
-        at = have.index(now) + 1 if now in have else 0
+        now = clamped(self._runtime.settings.reasoning, self._runtime.model)
+        at = have.index(now) + 1
         self._server.set_level(have[at % len(have)])
         return {"level": level_word(have[at % len(have)])}
 
@@ -192,7 +193,9 @@ class Actions:
 
     # --- the shell, exports, commands --------------------------------------------------------
 
-    def bash(self, incoming: PiIncoming, command: str, hidden: bool) -> dict[str, Json]:
+    def bash(
+        self, incoming: PiIncoming, command: str, hidden: bool, cancel: Cancel | None = None
+    ) -> dict[str, Json]:
         server = self._server
 
         def show(text: str) -> None:
@@ -203,7 +206,7 @@ class Actions:
             shown = shell_message(ran, hidden=hidden)
             return from_pi(shown) or Custom("message", {"message": shown})
 
-        return shell_answer(self._runtime.run_shell(command, show=show, entry=entry))
+        return shell_answer(self._runtime.run_shell(command, show=show, entry=entry, cancel=cancel))
 
     def export_html(self, target: str | None) -> dict[str, Json]:
         # Deferred: the page is rarely asked for.

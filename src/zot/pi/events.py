@@ -2,8 +2,9 @@
 
 One prompt is one `agent_start` ... `agent_end`, whatever retries and compactions lie between:
 
-    run       = agent_start turn* agent_end [auto_retry_end] [compaction*] [agent_settled]
+    run       = agent_start (void* turn)* agent_end [auto_retry_end] [compaction*] [agent_settled]
     turn      = turn_start user* assistant tools turn_end
+    void      = turn_start assistant{error} turn_end auto_retry_start
     user      = message_start message_end
     assistant = message_start message_update* message_end
     tools (a) = (tool_execution_start tool_execution_end message_start message_end)*
@@ -190,6 +191,8 @@ class Encoder:
                 return []
             case events.AssistantMessage(message):
                 return self._assistant(messages.assistant_to_pi(message))
+            case events.TurnEnd(again=True):
+                return self._void_turn("the answer was cut") if self._turn is not None else []
             case events.TurnEnd(stop, error):
                 return self._turn_end(stop, error) if kind != "compact" else []
             case events.ErrorRaised(text):
@@ -227,8 +230,10 @@ class Encoder:
                 return [self._compaction_failed(event)]
             case events.Retrying(attempt, attempts, delay, reason):
                 self._retry = event
+                void = self._void_turn(reason) if event.dropped else []
                 # pi does not count the first attempt.
-                return [frames.AutoRetryStart(attempt, attempts - 1, round(delay * 1000), reason)]
+                start = frames.AutoRetryStart(attempt, attempts - 1, round(delay * 1000), reason)
+                return [*void, start]
             case events.QueueUpdate(steering, follow_up, taken):
                 frame = frames.QueueChanged(steering, follow_up)
                 if taken:  # told when the turn that hears the message has begun
@@ -379,6 +384,12 @@ class Encoder:
         turn = self._turn
         assert turn is not None
         return self._tools_called(turn) if turn.calls else self._close_turn()
+
+    def _void_turn(self, reason: str) -> list[PiFrame]:
+        """A message that was cut, and is said anew in the next turn."""
+        out = self._cut_short("error", reason)
+        self._told_error = False  # an error that follows is another one
+        return out
 
     def _cut_short(self, stop: Literal["error", "aborted"], error: str | None) -> list[PiFrame]:
         """The turn ends here; the message that says so is made up if the model said nothing."""

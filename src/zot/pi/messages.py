@@ -57,6 +57,7 @@ class PiPart(Frozen, tag_field="type"):
 
 class TextPart(PiPart, tag="text"):
     text: str
+    textSignature: str | UnsetType = UNSET
 
 
 class ImagePart(PiPart, tag="image"):
@@ -207,7 +208,7 @@ def _parts(blocks: Iterable[types.Block]) -> list[Part]:
 def _part(block: types.Block) -> Part:
     match block:
         case types.Text(text):
-            return TextPart(text)
+            return TextPart(text, signatures.of_text(block) or UNSET)
         case types.Image(mime_type, data):
             return ImagePart(data, mime_type)
         case types.Reasoning():
@@ -343,7 +344,8 @@ def _blocks(value: types.Json, api: str) -> tuple[types.Block, ...]:
 def _from_block(value: dict[str, types.Json], api: str) -> types.Block | None:
     match value.get("type"):
         case "text":
-            return types.Text(str(value.get("text") or ""))
+            kept = signatures.for_text(value.get("textSignature"))
+            return types.Text(str(value.get("text") or ""), kept)
         case "image":
             return _image(value)
         case "thinking":

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
 from zot.pi.messages import WORD_LEVELS
 from zot.provider.models import Models
@@ -31,15 +30,13 @@ def scoped(models: Models, patterns: str) -> list[Model]:
 def resolve_pi(options: Options, around: Surroundings) -> Setup:
     """As `resolve`; a model may also be named by a part of its id, as pi allows. Raises
     ConfigError: it cannot be found, or there is no credential."""
-    try:
-        return resolve(options, around)
-    except AuthError:
-        raise
-    except ConfigError:
-        model = near(options, around.home) if options.model else None
-        if model is None:
-            raise
-        return resolve(replace(options, provider=model.provider, model=model.id), around)
+    setup = resolve(options, around)
+    if not options.model or setup.model.source != "unlisted":
+        return setup
+    model = near(options, around.home)
+    if model is None:
+        return setup
+    return resolve(replace(options, provider=model.provider, model=model.id), around)
 
 
 def near(options: Options, home: str) -> Model | None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from zot import __version__
 from zot.bugs import internal_error
 from zot.build import Additions, approval_for, build_runtime, find_skills, prompt_for
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
 from zot.core.source import Question
@@ -39,7 +40,7 @@ from zot.pi.frames import (
 from zot.pi.generations import Encoders
 from zot.pi.messages import PiSystem, level_word
 from zot.pi.sessions import PiSessions
-from zot.provider.models import clamped
+from zot.provider.model import clamped
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Level, ToolCall
 from zot.runtime.run import Run
@@ -71,6 +72,8 @@ class PiServer(LineServer):
         self._ticking = threading.Condition(self._wire)
         self._ended = False
         self._aborts: list[PiIncoming] = []
+        self._retry: RetryPolicy | None = None
+        """As it was before the client changed it."""
         self._lock = threading.Lock()
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
@@ -160,7 +163,9 @@ class PiServer(LineServer):
         elif isinstance(command, Look):
             self.answer(incoming, actions.look(command))
         elif isinstance(command, Slow):
-            self.in_thread(incoming, lambda: self._slow(incoming, command))
+            # Here, not in the thread: an abort right behind it must find it.
+            shell = self.runtime.new_shell() if isinstance(command, commands.Bash) else None
+            self.in_thread(incoming, lambda: self._slow(incoming, command, shell))
         else:
             self._aside(incoming, command)
 
@@ -190,11 +195,11 @@ class PiServer(LineServer):
             case _:
                 assert_never(command)
 
-    def _slow(self, incoming: PiIncoming, command: Slow) -> dict[str, Json]:
+    def _slow(self, incoming: PiIncoming, command: Slow, shell: Cancel | None) -> dict[str, Json]:
         """What has a thread of its own; the answer."""
         match command:
             case commands.Bash(text, hidden):
-                return self.actions.bash(incoming, text, hidden)
+                return self.actions.bash(incoming, text, hidden, shell)
             case commands.ExportHtml(path):
                 return self.actions.export_html(path)
             case commands.GetCommands():
@@ -300,7 +305,8 @@ class PiServer(LineServer):
             case commands.SetAutoCompaction(enabled):
                 runtime.change_settings(compact_at=1.0 if enabled else None)
             case commands.SetAutoRetry(enabled):
-                policy = RetryPolicy() if enabled else RetryPolicy(max_attempts=1)
+                self._retry = self._retry or runtime.settings.retry
+                policy = self._retry if enabled else RetryPolicy(max_attempts=1)
                 runtime.change_settings(retry=policy)
             case commands.SetSessionName(name):
                 runtime.set_title(name)

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
+from zot.digest import sha256_hex
 from zot.errors import BadResponse, Refused
 from zot.later import Later
-from zot.provider import transcript, types
+from zot.provider import binding, transcript, types
 from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
@@ -38,6 +39,8 @@ STOPS: dict[str, StopWord] = {
     "pause_turn": "length",
 }
 MARK = {"type": "ephemeral"}
+INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
 # --- what is sent ----------------------------------------------------------------------------
@@ -54,46 +57,70 @@ class MessagesWire:
 
     def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         headers = {"anthropic-version": VERSION}
-        if quirks.interleaved and thinks(request) and not quirks.adaptive and request.tools:
-            headers["anthropic-beta"] = "interleaved-thinking-2025-05-14"
+        if not thinks(request, quirks):
+            return headers
+        if quirks.binding:
+            headers["anthropic-beta"] = BINDING_BETA
+        elif quirks.interleaved and not quirks.adaptive and request.tools:
+            headers["anthropic-beta"] = INTERLEAVED_BETA
         return headers
 
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
-        (last,) = encode_turn(kept.turns(request)[-1], quirks)
-        last["content"][-1]["cache_control"] = MARK
-        body: dict[str, types.Json] = {
-            "model": request.model.id,
-            "max_tokens": transcript.output_limit(request, kept.size),
-            "stream": True,
-            # Tool results stay in a message of their own, so that a prefix once sent never changes.
-            "messages": [*kept.earlier(quirks, encode_turn), last],
-        }
+        last = encode_turn(kept.turns(request)[-1], quirks)
+        head: dict[str, Raw] = {}
         if request.system.strip():
-            body["system"] = kept.part("system", request.system, lambda: encode_system(request))
+            head["system"] = kept.part("system", request.system, lambda: encode_system(request))
         if request.tools:
             source = request.tools, quirks.cache_tools
-            body["tools"] = kept.part("tools", source, lambda: encode_tools(request, quirks))
-            if request.tool_choice == "none":
-                body["tool_choice"] = {"type": "none"}
-            elif request.tool_choice == "required" and not thinks(request):
-                body["tool_choice"] = {"type": "any"}  # refused together with thinking
-        if request.reasoning != "off" and request.model.reasoning:
+            head["tools"] = kept.part("tools", source, lambda: encode_tools(request, quirks))
+        # Others refuse a tool turn whose thoughts are not there. No JSON has a zero byte.
+        start = b"\0".join((request.model.id.encode(), *map(bytes, head.values())))
+        earlier = kept.earlier(quirks, encode_turn, sha256_hex(start) if quirks.adaptive else "")
+        kept.end(last)
+        last[0]["content"][-1]["cache_control"] = MARK
+        body: dict[str, types.Json] = {
+            "model": request.model.id,
+            # Thinking counts, too: less than all that the model can would cut its answers.
+            "max_tokens": transcript.output_limit(request, kept.size, request.model.max_output),
+            "stream": True,
+            # Tool results stay in a message of their own, so that a prefix once sent never changes.
+            "messages": [*earlier, *last],
+            **head,
+        }
+        if request.tools and request.tool_choice == "none":
+            body["tool_choice"] = {"type": "none"}
+        elif request.tools and request.tool_choice == "required" and not thinks(request, quirks):
+            body["tool_choice"] = {"type": "any"}  # refused together with thinking
+        if request.model.reasoning:
             body.update(thinking(request, quirks, body["max_tokens"]))
         return body
 
+    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
+        if not digest:
+            return finished
+        return binding.bound(finished, digest, encode_turn, quirks)
 
-def thinks(request: types.Request) -> bool:
-    return request.reasoning != "off" and request.model.reasoning
+
+def thinks(request: types.Request, quirks: Quirks) -> bool:
+    return request.model.reasoning and not is_off(request, quirks)
+
+
+def is_off(request: types.Request, quirks: Quirks) -> bool:
+    """Whether thinking is turned off: some models always think, at least a little."""
+    return request.reasoning == "off" and (quirks.levels or {}).get("off", "") is not None
 
 
 def thinking(request: types.Request, quirks: Quirks, max_tokens: int) -> dict[str, types.Json]:
+    if request.reasoning == "off" and is_off(request, quirks):
+        return {"thinking": {"type": "disabled"}}
+    level: types.Level = "minimum" if request.reasoning == "off" else request.reasoning
     if quirks.adaptive:
-        word = word_for_level(request.reasoning, {**EFFORTS, **(quirks.levels or {})})
-        wanted: dict[str, types.Json] = {"thinking": {"type": "adaptive", "display": "summarized"}}
-        if word:
-            wanted["output_config"] = {"effort": word}
-        return wanted
-    budget = BUDGETS[request.reasoning]
+        word = word_for_level(level, {**EFFORTS, **(quirks.levels or {})})
+        mode: dict[str, types.Json] = {"type": "adaptive", "display": "summarized"}
+        if quirks.binding:
+            mode["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
+        return {"thinking": mode, **({"output_config": {"effort": word}} if word else {})}
+    budget = BUDGETS[level]
     limit = max(max_tokens, min(budget + ANSWER_ROOM, request.model.max_output))
     budget = max(min(budget, limit - ANSWER_ROOM), 1_024)
     return {
@@ -153,7 +180,7 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[dict[str, t
                 call = {"type": "tool_use", "id": transcript.wire_id(block.id), "name": block.name}
                 content.append({**call, "input": transcript.args_of(block)})
             case types.Reasoning():
-                content += encode_thought(block, turn.same_provider, quirks)
+                content += encode_thought(block, turn, quirks)
             case _:
                 assert_never(block)
     return content
@@ -167,12 +194,14 @@ encode_turn = transcript.encoder(
 
 
 def encode_thought(
-    block: types.Reasoning, same: bool, quirks: Quirks
+    block: types.Reasoning, turn: transcript.ModelTurn, quirks: Quirks
 ) -> list[dict[str, types.Json]]:
-    """A thought goes back only to whoever signed it; to another it would be forged."""
+    """A thought goes back only to whoever signed it; to another it would be forged. One that is
+    bound goes to no other model of the same provider, either."""
+    opaque = block.opaque or {}
+    same = turn.same_model if binding.PREFIX in opaque else turn.same_provider
     if not same or block.api != API:
         return []
-    opaque = block.opaque or {}
     if "redacted" in opaque:
         return [{"type": "redacted_thinking", "data": opaque["redacted"]}]
     signature = opaque.get("signature", "")

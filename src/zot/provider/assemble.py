@@ -16,7 +16,7 @@ from zot.errors import BadResponse, ProviderError
 from zot.later import Later
 from zot.provider import types
 from zot.provider.providers import Quirks
-from zot.text import whole_characters, whole_escapes
+from zot.text import MAX_NESTING, check_nesting, whole_characters, whole_escapes
 
 if TYPE_CHECKING:
     from zot.provider import failure
@@ -74,6 +74,9 @@ class Wire(Protocol):
     def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
         """The request; what it has in common with the last one is taken from `kept`."""
 
+    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
+        """The answer to the request with that digest, so that it can be sent back rightly."""
+
     def reader(self, provider: str) -> AnswerReader: ...
 
 
@@ -89,6 +92,9 @@ class PlainWire:
 
     def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
         return {}
+
+    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
+        return finished
 
 
 class StreamReader:
@@ -173,6 +179,11 @@ class Assembler:
         self._count(sum(len(str(value)) for value in opaque.values()))
         part.opaque = {**(part.opaque or {}), **opaque}
 
+    def keep_with_text(self, opaque: dict[str, types.Json]) -> None:
+        """Keep what the provider wants back with the text that is growing, if there is one."""
+        if self._last is not None and self._last.kind == "text":
+            self._last.opaque = opaque
+
     def reasoning_part(self) -> Part:
         """The reasoning block that is growing, or a new one."""
         part = self._last
@@ -244,7 +255,7 @@ class Assembler:
     def cut(self) -> BadResponse:
         """What to raise when the body ended before the answer did."""
         error = BadResponse(f"{self.provider}: the answer ended before it was complete")
-        error.retryable = True  # the retry layer asks again only when there was no content
+        error.retryable = True  # the connection was closed too early, if politely
         return error
 
     def failed(self, text: str, kind: str = "", status: int | None = None) -> ProviderError:
@@ -281,7 +292,7 @@ class Assembler:
     def _block(self, part: Part) -> types.Block:
         text = "".join(part.pieces)
         if part.kind == "text":
-            return types.Text(text)
+            return types.Text(text, part.opaque)
         if part.kind == "reasoning":
             return types.Reasoning(text, self.api, part.opaque)
         args = parse_args(text)
@@ -324,15 +335,22 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
         BadResponse: it is not what this API sends; the text shows its beginning.
     """
     try:
-        return decoder.decode(data)
+        return _bounded(decoder, data)
     except UNREADABLE:
         try:
-            return decoder.decode(mended(data))
+            return _bounded(decoder, mended(data))
         except (msgspec.MsgspecError, RecursionError) as error:
             limit = failure.SHOWN
             raw = data if isinstance(data, str) else data[: limit * 4].decode("utf-8", "replace")
             shown = failure.one_line(raw, limit)
             raise BadResponse(f"{provider}: cannot read an event ({error}): {shown}") from error
+
+
+def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
+    """Decode it unless it is nested too deeply. Raises UNREADABLE."""
+    if len(data) > MAX_NESTING:
+        check_nesting(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
+    return decoder.decode(data)
 
 
 def mended(data: bytes | str) -> bytes:

@@ -5,18 +5,23 @@ is asked for, and only the file of the provider in use.
 """
 
 import os
+import time
+from collections.abc import Iterable
 from functools import cache
 
 import msgspec
+from msgspec.structs import replace
 
 from zot.errors import ConfigError
 from zot.provider.model import Api, Json, Model, Price
 from zot.provider.providers import PROVIDERS, ProviderInfo
-from zot.text import Frozen, nearest
+from zot.text import Frozen, compiled, nearest
 
 _DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path
 NEAR = 3
 """How many similar ids an error suggests."""
+NEAR_END_DAYS = 60
+"""How long before a model ends its users are told."""
 
 
 SCRIPTED = Model(
@@ -46,6 +51,7 @@ class CatalogRow(Frozen, omit_defaults=True):
     """Input, output, cache read, cache write; US dollars per million tokens."""
     base_url: str = ""
     compat: dict[str, Json] | None = None
+    deprecation_date: str = ""
 
 
 class Snapshot(Frozen):
@@ -66,7 +72,7 @@ def models(provider: str) -> tuple[Model, ...]:
 def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
     """The model with that id.
 
-    `unlisted` accepts an id that is not in the catalog (the user named another host).
+    `unlisted` accepts an id that is not in the catalog: providers bring new models every week.
 
     Raises:
         ConfigError: the provider has no such model; the text suggests near ids.
@@ -84,8 +90,91 @@ def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
     if not model:
         raise ConfigError(f"provider {provider!r} needs a model: pass --model ID")
     if unlisted or info.open_models:
-        return Model(id=model, provider=info.name, api=info.api, name=model, source="unlisted")
+        return unlisted_model(info, model)
     raise ConfigError(_unknown(provider, model, list(rows)))
+
+
+def unlisted_model(info: ProviderInfo, id: str) -> Model:
+    """A model that the catalog does not know: its limits are those of its nearest relative, its
+    price is not known."""
+    rows = _load(info.catalog)
+    relative = relative_of(id, rows)
+    if not relative:
+        return Model(id=id, provider=info.name, api=info.api, name=id, source="unlisted")
+    known = _as_model(info, rows[relative])
+    return replace(known, id=id, name=id, price=None, deprecation_date="", source="unlisted")
+
+
+def relative_of(id: str, known: Iterable[str]) -> str:
+    """The known id of the same family that is most like this one: of those that share the most
+    words with it, the newest that is not newer. Empty: it has no family here."""
+    words, version = _words(id), _version(id)
+    family = words[: 2 if "/" in id else 1]  # a gateway's ids are VENDOR/FAMILY-...
+    shared = {
+        other: len({*words} & {*_words(other)})
+        for other in known
+        if family and _words(other)[: len(family)] == family
+    }
+    most = max(shared.values(), default=0)
+    closest = [other for other, count in shared.items() if count == most]
+    older = [other for other in closest if _version(other) <= version]
+    if not older:
+        return min(closest, key=_version, default="")
+    return max(older, key=lambda other: (_version(other), -len(_words(other))))
+
+
+def _words(id: str) -> list[str]:
+    """The words of an id without its numbers: claude, opus."""
+    words: list[str] = compiled(r"[a-z]+").findall(id.lower())
+    return [word for at, word in enumerate(words) if at == 0 or len(word) > 1]
+
+
+def _version(id: str) -> tuple[int, ...]:
+    """The numbers of an id without its date: 5, 5."""
+    undated: str = compiled(r"-?20\d\d-?\d\d-?\d\d").sub("", id)
+    return tuple(int(number) for number in compiled(r"\d+").findall(undated)[:2])
+
+
+def notices(model: Model) -> list[str]:
+    """What the user of a model should know: that it is new to zot, or that it ends."""
+    told: list[str] = []
+    if model.source == "unlisted" and (rows := _rows_of(model.provider)):
+        relative = relative_of(model.id, rows)
+        limits = f"with the limits of {relative!r}" if relative else "with small limits"
+        told.append(
+            f"the model {model.id!r} is not in zot's list of {model.provider} "
+            f"({price_date(model.provider)}): it is asked for as it is, {limits}, and its price is "
+            "not known; models.json can say more about it"
+        )
+    end = model.deprecation_date
+    if end and end <= _day(time.time() + NEAR_END_DAYS * 86_400):
+        verb = "ended" if end <= _day(time.time()) else "ends"
+        told.append(
+            f"the model {model.id!r} of {model.provider} {verb} on {end}: choose another one with "
+            f"--model{_instead(model)}"
+        )
+    return told
+
+
+def _instead(model: Model) -> str:
+    name = PROVIDERS[model.provider].default_model if model.provider in PROVIDERS else ""
+    return f" (the default is {name})" if name and name != model.id else ""
+
+
+def _rows_of(provider: str) -> dict[str, CatalogRow]:
+    return _load(PROVIDERS[provider].catalog) if provider in PROVIDERS else {}
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.localtime(seconds))
+
+
+def near_ids(provider: str, model: str) -> list[str]:
+    """The known ids that are most like one that the server refused."""
+    known = [id for id in _rows_of(provider) if id != model]
+    near = nearest(model, known, most=NEAR, cutoff=0.4)
+    near = [*near[:1], relative_of(model, known), *near[1:]]
+    return [id for id in dict.fromkeys(near) if id][:NEAR]
 
 
 def default_model(provider: str) -> Model | None:
@@ -121,6 +210,7 @@ def _as_model(info: ProviderInfo, row: CatalogRow) -> Model:
         price=Price(*row.price) if row.price else None,
         base_url=row.base_url,
         compat=row.compat,
+        deprecation_date=row.deprecation_date,
     )
 
 

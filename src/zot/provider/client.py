@@ -8,8 +8,9 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.errors import BadResponse, Cancelled, NetworkError, ProviderError, StreamIdle
+from zot.errors import BadResponse, Cancelled, NetworkError, ProviderError, Rejected, StreamIdle
 from zot.later import Later
+from zot.provider import catalog
 from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
@@ -53,7 +54,7 @@ class ModelClient:
         if last is None or last[0] is not request.model:
             last = self._last_quirks = request.model, resolve_quirks(self._info, request.model)
         quirks = last[1]
-        body = self._body(request, quirks)
+        body, digest = self._body(request, quirks)
         path, headers = self._target(request, quirks)
         with self._http.exchange("POST", path, headers, body, cancel) as answer:
             try:
@@ -61,12 +62,16 @@ class ModelClient:
             except failure.Unauthorized as error:
                 error.args = (f"{error}{self._advice()}",)
                 raise
+            except Rejected as error:
+                if failure.is_about_model(error.status, str(error)):
+                    error.args = (f"{error}{self._other_models(request.model)}",)
+                raise
             yield Started()
             reader = self._wire.reader(self.name)
             try:
                 for events in pump(self.name, answer, reader):
                     yield from events
-                finished = reader.finish()
+                finished = self._wire.bound(reader.finish(), quirks, digest)
             except ProviderError as error:
                 yield from reader.out.take()  # what came before it in the same bytes
                 raise self._told(error, answer) from error
@@ -78,17 +83,25 @@ class ModelClient:
     def close(self) -> None:
         self._http.close()
 
-    def _body(self, request: Request, quirks: Quirks) -> bytes:
+    def _body(self, request: Request, quirks: Quirks) -> tuple[bytes, str]:
+        """The request, and a digest of it for what is bound to it."""
         with self._lock:  # calls at the same time do not share what is kept
             kept, self._kept = self._kept or Kept(), None
         body = encode_json(self._wire.body(request, quirks, kept))
+        digest = kept.digest
         self._kept = kept
-        return body
+        return body, digest
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""
         places = (*self._info.env[:1], "--api-key (api_key in Python)")
         return f" (check the key: {' or '.join(places)}, or `zot login {self.name}`)"
+
+    def _other_models(self, model: Model) -> str:
+        """What to ask for in the place of a model that the server does not have."""
+        near = catalog.near_ids(self.name, model.id)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        return f" ({hint}`zot --list-models --provider {self.name}` shows all)"
 
     def _told(self, error: ProviderError, answer: HttpAnswer) -> ProviderError:
         """The error without the key in its text, and with the id that support will ask for."""

@@ -109,11 +109,12 @@ def as_model(info: ProviderInfo, row: LiveRow, known: dict[str, Model]) -> Model
     if id in known:
         return replace(known[id], source="live")
     name = text_at(row, "display_name", "displayName", *(["name"] if row.get("id") else [])) or id
-    base = Model(id=id, provider=info.name, api=PROVIDERS.get(info.name, info).api, name=name)
+    base = catalog.unlisted_model(PROVIDERS.get(info.name, info), id)
     # vLLM's word for the window is the second one.
     words = ("context_length", "max_model_len", "inputTokenLimit", "max_input_tokens")
     return replace(
         base,
+        name=name,
         source="live",
         context_window=counted(row, *words) or base.context_window,
         max_output=counted(row, "outputTokenLimit") or base.max_output,

@@ -75,6 +75,13 @@ def is_about_image_size(text: str) -> bool:
     return "image" in low and any(word in low for word in SIZE_WORDS) and not is_overflow(low)
 
 
+def is_about_model(status: int | None, text: str) -> bool:
+    """Whether a refusal says that there is no such model."""
+    low = text.lower()
+    words = ("not found", "not_found", "not exist", "no such", "unknown model", "invalid model")
+    return "model" in low and (status == 404 or any(word in low for word in words))
+
+
 def class_for_status(status: int, text: str = "") -> type[errors.ProviderError]:
     """The error class of an HTTP answer that is not a success."""
     if status in (400, 413, 422) and is_about_image_size(text):

@@ -351,7 +351,7 @@ class Http:
 
     def _closed(self, line: Line) -> errors.ProviderError:
         if line.has_received:
-            return self.not_http("the head was cut")
+            return failure.cut(self.name)
         return errors.NetworkError(
             f"{self.name}: the server closed the connection without an answer"
         )

@@ -8,9 +8,18 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Raw
 
+from zot.digest import sha256_hex
+from zot.provider.binding import fitting
 from zot.provider.providers import Quirks
 from zot.provider.repair import Repair
-from zot.provider.transcript import EncodeTurn, Turn, tools_size, turn_of, turn_size
+from zot.provider.transcript import (
+    EncodeTurn,
+    ModelTurn,
+    Turn,
+    tools_size,
+    turn_of,
+    turn_size,
+)
 from zot.provider.types import Json, Message, Model, Request, ToolSpec, same_at_start
 from zot.text import encode_json
 
@@ -40,6 +49,14 @@ class Kept:
         """The items of the encoded turns, with a comma between two."""
         self._ends: list[int] = []
         """Where in it each turn ends."""
+        self._start = ""
+        """A digest of what stands before the first turn; empty: thoughts are not bound to it."""
+        self._digests: list[str] = []
+        """The same with each of the encoded turns."""
+        self._before_last = ""
+        """The same with all turns but the last."""
+        self.digest = ""
+        """The same of the whole request; what answers it is bound to that."""
         self._parts: dict[str, tuple[object, Raw]] = {}
 
     def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
@@ -74,11 +91,20 @@ class Kept:
             self.size += size
         return self._turns
 
-    def earlier(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[Json]:
+    def end(self, items: list[Json]) -> None:
+        """Hear of the items of the last turn, without marks: they make the request whole."""
+        data = b",".join(map(encode_json, items))
+        self.digest = sha256_hex(self._before_last.encode() + data) if self._start else ""
+
+    def earlier(self, quirks: Quirks, encode_turn: EncodeTurn, start: str = "") -> list[Json]:
         """The items of all turns but the last, in a few pieces of JSON: for a list of all items.
 
-        Not those of the last one, as an API may want a mark in them.
+        Not those of the last one, as an API may want a mark in them. `start`: a digest of what
+        stands before; thoughts that were made with another beginning are left out (see binding.py).
         """
+        if start != self._start:
+            self._start = start
+            self._forget_from(0)
         rest = self._encode(quirks, encode_turn)
         pieces: list[Json] = [Raw(self._json)] if self._json else []
         return [*pieces, *map(Raw, filter(None, rest))] if rest else pieces
@@ -110,8 +136,13 @@ class Kept:
 
     def _keep(self, turns: list[Turn], quirks: Quirks, encode_turn: EncodeTurn) -> list[bytes]:
         too_much: list[bytes] = []
+        digest = self._digests[-1] if self._digests else self._start
         for turn in turns:
-            data = b",".join(map(encode_json, encode_turn(turn, quirks)))
+            sent = turn
+            if digest and isinstance(turn, ModelTurn):
+                sent = fitting(turn, digest, encode_turn, quirks)
+            data = b",".join(map(encode_json, encode_turn(sent, quirks)))
+            digest = sha256_hex(digest.encode() + data) if digest else ""
             if too_much or len(self._json) + len(data) > MAX_KEPT:
                 too_much.append(data)
                 continue
@@ -120,9 +151,11 @@ class Kept:
             self._json += data
             self._encoded.append(turn)
             self._ends.append(len(self._json))
+            self._digests.append(digest)
+        self._before_last = digest
         self._same = len(self._encoded)
         return too_much
 
     def _forget_from(self, count: int) -> None:
-        del self._encoded[count:], self._ends[count:]
+        del self._encoded[count:], self._ends[count:], self._digests[count:]
         del self._json[self._ends[-1] if self._ends else 0 :]

@@ -1,13 +1,11 @@
-"""Where models are found, and how much each of them can think."""
+"""Where models are found."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from zot.provider.types import LEVELS, Level, Model, Provider
-
-_EVERY_MODEL_THINKS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high")
+from zot.provider.types import Model, Provider
 
 
 class Models(Protocol):
@@ -32,21 +30,3 @@ class Models(Protocol):
         Raises:
             AuthError: there is none any more.
         """
-
-
-def levels(model: Model) -> list[Level]:
-    """How much a model can think, the least first."""
-    if not model.reasoning:
-        return ["off"]
-    words = (model.compat or {}).get("levels")
-    words = words if isinstance(words, dict) else {}
-    more: tuple[Level, ...] = ("xhigh", "max")
-    plain = [level for level in _EVERY_MODEL_THINKS if words.get(level, "") is not None]
-    return plain + [level for level in more if words.get(level)]
-
-
-def clamped(wanted: Level, model: Model) -> Level:
-    """The level itself, or the highest one below it that the model has."""
-    most = LEVELS.index(wanted)
-    within = [level for level in levels(model) if LEVELS.index(level) <= most]
-    return within[-1] if within else "off"

@@ -101,8 +101,7 @@ def encode_model(turn: transcript.ModelTurn) -> list[types.Json]:
     for block in turn.blocks:
         match block:
             case types.Text():
-                content = [{"type": "output_text", "text": block.text, "annotations": []}]
-                items.append({"type": "message", "role": "assistant", "content": content})
+                items.append(encode_answer(block, turn.same_model))
             case types.ToolCall():
                 call = {
                     "type": "function_call",
@@ -122,6 +121,14 @@ encode_turn = transcript.encoder(
     lambda turn, quirks: encode_model(turn),
     lambda turn, quirks: list(map(encode_result, turn.results)),
 )
+
+
+def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
+    """A text of the model; a newer one wants to hear whether it was commentary or the answer."""
+    content = [{"type": "output_text", "text": block.text, "annotations": []}]
+    message = {"type": "message", "role": "assistant", "content": content}
+    phase = (block.opaque or {}).get("phase") if same else None
+    return {**message, "phase": phase} if phase else message
 
 
 def encode_thought(block: types.Reasoning, same: bool) -> list[dict[str, types.Json]]:
@@ -166,6 +173,8 @@ class ResponsesItem(Struct):
     content: list[ResponsesPart] | None = None
     summary: list[ResponsesPart] | None = None
     encrypted_content: str | None = None
+    phase: str | None = None
+    """Of a message: `commentary` between tool calls, or `final_answer`."""
 
 
 class ResponsesResponse(Struct):
@@ -289,6 +298,8 @@ class ResponsesReader(assemble.StreamReader):
             self.out.end_block(part)  # not of a text that began meanwhile
         elif item.type == "message":
             self._refusal += [p.refusal for p in item.content or [] if p.refusal]
+            if item.phase:
+                self.out.keep_with_text({"phase": item.phase})
             self.out.end_block()
 
     def _call_done(self, index: int, item: ResponsesItem) -> None:

@@ -74,6 +74,9 @@ class Quirks(Frozen, kw_only=True):
     """Reasoning level to the model's word for it; null: the model does not have the level."""
     adaptive: bool = False
     """Anthropic: takes `thinking: adaptive` and an effort instead of a budget."""
+    binding: bool = False
+    """Anthropic: binds a thought to what came before it, and can be told to drop one that does not
+    fit any more, by a beta header."""
     replay_reasoning: str = ""
     """Field of an assistant message that takes earlier reasoning back; empty: none does."""
     empty_signature: bool = False

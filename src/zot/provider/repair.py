@@ -5,6 +5,7 @@ It changes what is sent, never what is stored. Nothing else repairs.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
@@ -26,6 +27,7 @@ from zot.provider.types import (
 NOT_RECORDED = "the tool call was interrupted; no result was recorded"
 NO_IMAGES = "[an image was left out: this model takes no images]"
 CONTINUE = "(continue)"
+DATE = "(current date: {})"
 
 Named = tuple[str, ToolCall]
 """The id that a call had, and the call as it is sent."""
@@ -34,7 +36,10 @@ Named = tuple[str, ToolCall]
 class Repair:
     """Repairs a conversation as it grows: of what it saw the last time, nothing is done again."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dated: bool = False) -> None:
+        """`dated`: tell the model the date, with the first message of the user and with the first
+        of each further day. Not in the system prompt: that would be another one every day."""
+        self._dated = dated
         self._lock = Lock()
         self._forget(True)
 
@@ -46,6 +51,8 @@ class Repair:
         """Only grows, but for the place of results that are not all there: nobody is given that."""
         self._ids = _Ids()
         self._asked: _Asked | None = None
+        self._day = ""
+        """The date that the model was told last."""
 
     def of(self, messages: Sequence[Message], images: bool = True) -> Sequence[Message]:
         """The messages, as any API takes them; `images`: whether the model can see.
@@ -79,6 +86,8 @@ class Repair:
         if not content:
             return
         calls: list[Named] = []
+        if message.role == "user" and self._dated:
+            content = self._with_date(content, message.time)
         if message.role == "assistant":
             if self._asked is not None:
                 self._settle(self._out, self._asked)
@@ -92,6 +101,13 @@ class Repair:
         if calls:
             self._asked = _Asked(calls, len(self._out), message.time)
             self._out.append(message)  # keeps the place of the results until all are known
+
+    def _with_date(self, content: tuple[Block, ...], seconds: float) -> tuple[Block, ...]:
+        day = time.strftime("%Y-%m-%d", time.localtime(seconds)) if seconds > 0 else ""
+        if not day or day == self._day:
+            return content
+        self._day = day
+        return (Text(DATE.format(day)), *content)
 
     def _settle(self, out: list[Message], asked: _Asked) -> None:
         out[asked.place] = self._seen_by_model(asked.settled())

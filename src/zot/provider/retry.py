@@ -1,4 +1,6 @@
-"""Asks again when asking again can help: never after content was streamed, never for long."""
+"""Asks again when asking again can help. A stream that was cut is asked for once more, from its
+beginning: what it said before is void, as `Retrying.dropped` tells.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ BEFORE_CONTENT = (types.Started, types.UsageSeen)
 
 
 class RetryPolicy(Frozen):
-    max_attempts: int = 4
+    max_attempts: int = 10
     first_delay: float = 0.5
     """Seconds before the second attempt; doubled for each one after."""
     max_delay: float = 20.0
     max_retry_after: float = 60.0
     """A server that asks for a longer pause is not waited for: the error says how long."""
+    attempts_before_fallback: int = 4
+    """Attempts with a model when there is another one to go on with."""
 
     def delay(self, attempt: int, retry_after: float | None) -> float:
         """Seconds to wait after the attempt of this number failed."""
@@ -30,9 +34,13 @@ class RetryPolicy(Frozen):
         jitter = backoff * random.uniform(0.0, 0.25)
         return max(backoff, retry_after or 0.0) + jitter
 
-    def final(self, error: ProviderError, attempt: int) -> ProviderError | None:
-        """What to raise after the attempt of this number; None: asking again may help."""
-        if not error.retryable or attempt >= self.max_attempts:
+    def attempts(self, *, with_fallback: bool) -> int:
+        most = self.max_attempts
+        return min(most, self.attempts_before_fallback) if with_fallback else most
+
+    def final(self, error: ProviderError, attempt: int, most: int) -> ProviderError | None:
+        """The error to raise after this attempt of `most`; None: asking again may help."""
+        if not error.retryable or attempt >= most:
             return error
         too_long = (error.retry_after or 0.0) > self.max_retry_after
         return _too_long(error, self) if too_long else None
@@ -45,15 +53,16 @@ def stream_with_retry(
     policy: RetryPolicy = RetryPolicy(),
     fallbacks: Sequence[tuple[types.Provider, types.Model]] = (),
 ) -> Generator[types.StreamEvent, None, None]:
-    """One model call with its retries, then the same with each fallback model. What broke after
-    content is not repeated, neither by a retry nor by another model.
+    """One model call with its retries, then the same with each fallback model. After a `Retrying`
+    or a `FellBack` the answer begins anew: forget what was streamed of it before.
 
     Raises:
         ProviderError: of the last attempt; a fallback that fails too names the first failure.
     """
     first_error: ProviderError | None = None
     for number, (client, model) in enumerate([(provider, request.model), *fallbacks]):
-        asked, attempt, delay = request, 0, 0.0
+        asked, attempt = request, 0
+        most = policy.attempts(with_fallback=number < len(fallbacks))
         if number:
             yield types.FellBack(request.model.id, client.name, model, str(first_error))
             asked = replace(request, model=model, repaired=False)
@@ -69,9 +78,9 @@ def stream_with_retry(
                         yield from stream
                 return
             except ProviderError as error:
-                if content:
+                if content and not error.retryable:
                     raise
-                final = policy.final(error, attempt)
+                final = policy.final(error, attempt, most)
                 if final is not None:
                     first_error = first_error or final
                     if number < len(fallbacks):
@@ -79,12 +88,13 @@ def stream_with_retry(
                     if final is error:
                         raise
                     raise final from error
-                delay, reason = policy.delay(attempt, error.retry_after), str(error)
+                delay = policy.delay(attempt, error.retry_after)
+                again = types.Retrying(attempt, most, delay, str(error), error.code, content)
             finally:
                 if stream is not None:
                     stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
-            yield types.Retrying(attempt, policy.max_attempts, delay, reason)
-            cancel.sleep(delay)
+            yield again
+            cancel.sleep(again.delay)
 
 
 def _too_long(error: ProviderError, policy: RetryPolicy) -> ProviderError:

@@ -137,13 +137,13 @@ def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
     return out
 
 
-def output_limit(request: types.Request, size: int) -> int:
+def output_limit(request: types.Request, size: int, usual: int = DEFAULT_OUTPUT) -> int:
     """Tokens the answer may have: what was asked for, within the model's limit and window.
 
-    `size`: of all turns and tools together.
+    `size`: of all turns and tools together. `usual`: when nobody asks for a number.
     """
     model = request.model
-    wanted = request.max_output or min(model.max_output, DEFAULT_OUTPUT)
+    wanted = request.max_output or min(model.max_output, usual)
     size += len(request.system)
     room = model.context_window - size // 4  # a token is roughly four characters
     return max(min(wanted, model.max_output, room), min(1_024, model.max_output), 1)

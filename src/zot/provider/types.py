@@ -28,6 +28,8 @@ Stop = Literal["end", "tool_use", "length", "error", "aborted"]
 @final
 class Text(Plain):
     text: str
+    opaque: dict[str, Json] | None = None
+    """What the provider wants back with it (OpenAI's phase of an answer)."""
 
 
 class Image(Plain):
@@ -243,12 +245,17 @@ class UsageSeen(Frozen):
 
 
 class Retrying(Frozen):
-    """The call failed before any content and will be made again after `delay` seconds."""
+    """The call failed and will be made again after `delay` seconds."""
 
     attempt: int
+    """The one that failed; 1 is the first."""
     max_attempts: int
     delay: float
     reason: str
+    code: str = "provider"
+    """The class of the failure (`ZotError.code`)."""
+    dropped: bool = False
+    """Content was streamed before the failure: it is void, and the answer begins anew."""
 
 
 class FellBack(Frozen):

@@ -224,6 +224,7 @@ class Approval(Hook):
             return self._ask_client(self._question(id, call), context)
         if self._terminal is not None:
             question = self._question(id, call)
+            context.cancel.check()
             context.emit(question)
             verdict = self._terminal(question, context.cancel)
             context.cancel.check()
@@ -261,10 +262,11 @@ class Approval(Hook):
             raise NotFoundError("this runtime keeps no approvals for a project")
         call = self._counted(call)
         offer = patterns.offered(call, self._cwd)
-        rule = Rule(offer.tool, pattern) if pattern else offer
-        if not patterns.covers(rule, call, self._cwd):
+        rule = Rule("write" if call.name == "edit" else call.name, pattern) if pattern else offer
+        if rule is None or not patterns.covers(rule, call, self._cwd):
+            better = "say which" if offer is None else f"{offer.pattern!r} would"
             raise CommandError(
-                f"the pattern {pattern!r} does not cover this call; {offer.pattern!r} would",
+                f"the pattern {pattern!r} does not cover this call; {better}",
                 code="invalid_params",
             )
         self._rules.add(rule)
@@ -276,10 +278,16 @@ class Approval(Hook):
             call,
             preview(call),
             self._seconds,
-            "" if self._rules is None else patterns.offered(self._counted(call), self._cwd).pattern,
+            self._offered_pattern(call),
             "" if planned is None else planned.diff,
             0 if planned is None else planned.line,
         )
+
+    def _offered_pattern(self, call: ToolCall) -> str:
+        if self._rules is None:
+            return ""
+        offer = patterns.offered(self._counted(call), self._cwd)
+        return "" if offer is None else offer.pattern
 
     def _must_ask(self, call: ToolCall) -> bool:
         if self.mode != "ask":
@@ -308,6 +316,7 @@ class Approval(Hook):
         self, question: ApprovalRequest, context: HookContext
     ) -> Allow | Block | ReplaceArgs:
         waiting = OpenApproval(question, threading.Event())
+        context.cancel.check()
         if self._durable is not None:
             self._durable.asked(question)
         with self._lock:
@@ -317,6 +326,7 @@ class Approval(Hook):
         if suspend is not None:
             suspend()
         try:
+            context.cancel.check()  # who has aborted is not asked any more
             context.emit(question)
             with context.cancel.calling(waiting.answered.set):
                 waiting.answered.wait(self._seconds or None)

@@ -209,6 +209,8 @@ class OpenRun(Struct):
     """The last start of each call."""
     starts: dict[str, int] = {}
     """How often each call was started."""
+    uncertain: bool = False
+    """A row since the last answer cannot be read: any call of it may have begun."""
     paused: dict[str, Json] = {}
     """From where the calls go on that only wait for a person."""
     fruitless: int = 0
@@ -267,6 +269,11 @@ class JournalState:
         if self._current is not None:
             self._current.last = entry.time
 
+    def lost_row(self) -> None:
+        """Here a row cannot be read: it may have told that a call began."""
+        for run in self.open.values():
+            run.uncertain = True
+
     def _said(self, message: Message) -> None:
         extra = message.extra or {}
         self.queued.pop(str(extra.get(QUEUED)), None)
@@ -278,6 +285,7 @@ class JournalState:
                 current.steps += 1
                 # Some providers give the ids of calls again: these are other ones.
                 current.effects, current.starts, current.paused = {}, {}, {}
+                current.uncertain = False
                 self.answers.clear()
                 self.dialog_answers.clear()
 
@@ -350,6 +358,8 @@ class Journal:
         self.state = JournalState(session.id)
         for entry in session.entries.values():
             self.state.read(entry)
+            if entry.id in session.damaged:
+                self.state.lost_row()
 
     def note(self, row: AnyRow) -> None:
         """Raises JournalError or SessionTaken when it cannot be written: then what it tells of must

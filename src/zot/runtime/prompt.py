@@ -1,11 +1,11 @@
-"""The system prompt: what is stable first, what changes between days and directories last, so
-that prompt caches keep matching. Plain string paths: it is made before the first delta.
+"""The system prompt: what is stable first, what changes between directories last, so that prompt
+caches keep matching. The date is not in it: a conversation that goes on the next day would begin in
+another way (provider/repair.py tells it). Plain string paths: it is made before the first delta.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Sequence
 
 from zot.core.identity import IDENTITY
@@ -32,8 +32,7 @@ def system_prompt(
     if context_files:
         parts += context_blocks(context_paths(cwd, home))
     parts += [skills, servers]
-    today = time.strftime("%Y-%m-%d")
-    parts.append(f"Current date: {today}\nCurrent working directory: {cwd}")
+    parts.append(f"Current working directory: {cwd}")
     prompt = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
     # Paths and arguments may hold bytes that are no characters; no provider takes those.
     return whole_characters(prompt)

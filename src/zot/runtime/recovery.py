@@ -142,6 +142,10 @@ class Recovery:
         effect = self._record.effects.get(call.id)
         tool = self._agent.toolbox.get(call.name)
         declared = "never" if tool is None else replay_of(tool)
+        if effect is None and self._record.uncertain:
+            # By which key it could be found is not known, either.
+            known: Replay = "never" if declared == "reconcile" else declared
+            return OpenCall(call.id, call.name, started=True, replay=known)
         if effect is None:
             return OpenCall(call.id, call.name, started=False, replay=declared)
         # The guards may have run it with other arguments than the model's: then nobody here can

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
@@ -24,11 +25,11 @@ from zot.core.tool import (
     is_side_by_side,
     replay_of,
 )
-from zot.errors import AuthError, ProviderError, ToolError
+from zot.errors import ProviderError, ToolError, ZotError
 from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
-from zot.text import SecretFilter, mapped, without_secrets
+from zot.text import Frozen, SecretFilter, mapped, without_secrets
 
 if TYPE_CHECKING:
     from zot.provider.auth import store
@@ -41,21 +42,31 @@ _LOOKED_BEFORE = (types.Started, types.Finished)
 """Beside deltas. When a call starts, all is known that its request could make the server say; the
 look is taken while it thinks."""
 
+AnyStruct = TypeVar("AnyStruct", bound=Struct)
+
 MIN_LENGTH = 12
 """Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
 MIN_MIXED = 8
 """For what has letters and digits: that is no word."""
 
 
-class Redactor:
-    """Knows the keys: those it was given, and those in auth.json now."""
+class SecretFile(Frozen):
+    """Files that hold secrets; read again when one of them changed."""
 
-    def __init__(self, values: Iterable[str], home: str) -> None:
+    paths: tuple[str, ...]
+    read: Callable[[], Iterable[str]]
+    """May raise ZotError or OSError: then there are none."""
+
+
+class Redactor:
+    """Knows the keys: those it was given, those in auth.json now, and those of other files."""
+
+    def __init__(self, values: Iterable[str], home: str, files: Iterable[SecretFile] = ()) -> None:
         self._given = {value for value in values if _is_secret(value)}
-        self._path = os.path.join(home, "auth.json")
         self._home = home
-        self._changed = 0
-        self._stored: set[str] = set()
+        stored = SecretFile((os.path.join(home, "auth.json"),), self._from_auth_file)
+        self._files = (stored, *files)
+        self._seen: dict[SecretFile, tuple[object, frozenset[str]]] = {}
         self._known: set[str] = set()
         self._secrets: tuple[str, ...] = ()
         self._next_look = 0.0
@@ -63,7 +74,7 @@ class Redactor:
     def secrets(self) -> tuple[str, ...]:
         """The longest first, so that no part of one stays behind. The very same as the last time
         if nothing changed."""
-        secrets = self._given | self._from_file()
+        secrets = self._given.union(*map(self._from_file, self._files))
         if secrets != self._known:
             self._secrets = tuple(sorted(secrets, key=len, reverse=True))
             self._known = secrets  # last: who finds it here finds the others too
@@ -82,19 +93,46 @@ class Redactor:
         """Texts anywhere inside a JSON value, the names of fields too."""
         return _value_without(value, self.secrets())
 
-    def _from_file(self) -> set[str]:
-        try:
-            changed = os.stat(self._path).st_mtime_ns
-        except OSError:
-            return set()
-        if changed != self._changed:
-            # Deferred, and only again when it changed: a token may be renewed while we run.
-            self._changed = changed
+    def struct(self, thing: AnyStruct) -> AnyStruct:
+        """An event or the like with texts of others in its fields; the same one if none goes."""
+        secrets = self.secrets()
+        changes: dict[str, object] = {}
+        for name in thing.__struct_fields__:
+            value = getattr(thing, name)
+            clean = _field_without(value, secrets)
+            if clean != value:
+                changes[name] = clean
+        return replace(thing, **changes) if changes else thing
+
+    def _from_file(self, file: SecretFile) -> frozenset[str]:
+        now = tuple(map(_state_of, file.paths))
+        before, texts = self._seen.get(file, (None, frozenset()))
+        if now != before:
+            # Only again when it changed: a token may be renewed while we run.
             try:
-                self._stored = _texts(store.AuthFile(self._home).all().values())
-            except AuthError:
-                self._stored = set()
-        return self._stored
+                texts = frozenset(filter(_is_secret, file.read())) if any(now) else frozenset()
+            except (ZotError, OSError):
+                texts = frozenset()
+            self._seen[file] = now, texts
+        return texts
+
+    def _from_auth_file(self) -> set[str]:
+        return _texts(store.AuthFile(self._home).all().values())
+
+
+def _state_of(path: str) -> tuple[int, ...]:
+    """Another one when the file is another; empty: there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def read_token(path: str) -> list[str]:
+    """The lines of a small file that holds nothing else. Raises OSError."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read(64 * 1024).split()
 
 
 class RedactedStream:
@@ -186,11 +224,7 @@ def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:
     if text == block.text:
         return block
     # What the server signed is not what it gets back: without a signature, it is left out.
-    return (
-        types.Text(text)
-        if isinstance(block, types.Text)
-        else replace(block, text=text, opaque=None)
-    )
+    return replace(block, text=text, opaque=None)
 
 
 def _with_text(delta: Delta, text: str) -> Delta:
@@ -206,6 +240,11 @@ class RedactingTool(WrappedTool):
         super().__init__(tool)
         self.replay, self.side_by_side = replay_of(tool), is_side_by_side(tool)
         self._redactor = redactor
+
+        # What a server says about its tools goes into every request.
+        self.description = redactor.text(tool.description)
+        schema = redactor.value(tool.schema)
+        self.schema = schema if schema != tool.schema else tool.schema
 
     def run(self, args: dict[str, types.Json], context: ToolContext) -> ToolOutput | str:
         stream = RedactedStream(self._redactor, context.progress)
@@ -237,6 +276,12 @@ class RedactingTool(WrappedTool):
         return replace(output, content=content, details=details)
 
 
+def password_in(url: str) -> str:
+    """Of an address like `http://user:password@host`; empty: it has none."""
+    user = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
+    return user.partition(":")[2]
+
+
 def given_secrets(key: str, names: Iterable[str], environ: Mapping[str, str]) -> set[str]:
     """The key in use, and those in the environment."""
     return {key, *(environ.get(name, "").strip() for name in names)}
@@ -250,6 +295,8 @@ def _texts(credentials: Iterable[object]) -> set[str]:
         values += [
             getattr(token, name, "") for name in ("access_token", "refresh_token", "id_token")
         ]
+        details = getattr(credential, "details", {})
+        values += [text for text in (details.get("client_secret"),) if isinstance(text, str)]
         secrets |= {value for value in values if _is_secret(value)}
     return secrets
 
@@ -259,6 +306,14 @@ def _is_secret(text: str) -> bool:
         return True
     mixed = any(map(str.isdigit, text)) and any(map(str.isalpha, text))
     return mixed and len(text) >= MIN_MIXED
+
+
+def _field_without(value: object, secrets: Sequence[str]) -> object:
+    if isinstance(value, str):
+        return without_secrets(value, secrets)
+    if isinstance(value, tuple):
+        return tuple(_field_without(part, secrets) for part in value)
+    return _value_without(value, secrets) if isinstance(value, dict | list) else value
 
 
 def _value_without(value: types.Json, secrets: Sequence[str]) -> types.Json:

@@ -1,41 +1,40 @@
 """What a person allowed for a project: which calls a rule covers, and which rule to offer.
 
 A rule for commands is a text, or words and ` *` for whatever follows them. Such a rule covers no
-command in which the shell would see more than words: `git log *` is not `git log; rm -r .`.
+command in which bash would see more than words: `git log *` is not `git log; rm -r .`. Words are
+cut as bash cuts them; a command with any other sign than plain text is not covered.
 """
 
 from __future__ import annotations
 
 import os
+import re
 
 from zot.core.rule import Rule
 from zot.provider.types import ToolCall
+from zot.runtime import programs
 from zot.text import compiled
 
 ANY = "*"
-SHELL_SIGNS = r"[;&|<>$`\\\n\r(){}\0]"
-"""What makes a command more than one program with its words."""
-GROUPS = frozenset(
-    ("git", "npm", "pnpm", "yarn", "bun", "npx", "cargo", "go", "pip", "uv", "poetry", "make")
-    + ("just", "docker", "kubectl", "gh", "brew", "apt", "dotnet", "mvn", "gradle", "bundle")
-    + ("composer", "mix", "terraform", "python", "python3", "node", "deno", "ruby", "perl")
-)
-"""Programs whose second word says what they do."""
-WRAPPERS = frozenset(
-    ("sh", "bash", "zsh", "dash", "fish", "env", "sudo", "doas", "xargs", "nohup", "nice", "time")
-    + ("timeout", "exec", "eval", "command", "ssh", "find")
-)
-"""Programs that run another one: no rule but for the very command."""
+SHELL_SIGNS = r"[;&|<>$`\\(){}]"
+"""Signs that make a command more than one program with its words. What cannot be printed (line
+ends, controls, other blanks than space and tab) counts as one, too."""
+BLANKS = r"[ \t]+"
+"""What bash cuts words at, in every locale."""
+PLAIN_WORD = r"[A-Za-z0-9_./:@+,=-]+"
+"""A word of a pattern. Bash takes it as it stands."""
 
 
-def offered(call: ToolCall, cwd: str) -> Rule:
-    """The rule that a person most likely means by "always here"."""
+def offered(call: ToolCall, cwd: str) -> Rule | None:
+    """The rule that a person most likely means by "always here"; None: no rule says only this."""
     args = call.args or {}
     match call.name, args:
         case "bash", {"command": str(command)}:
-            return Rule("bash", _command_pattern(command))
+            pattern = _command_pattern(command)
+            return None if pattern is None else Rule("bash", pattern)
         case "write" | "edit", {"path": str(path)}:
-            return Rule("write", _path_pattern(path, cwd))
+            pattern = _path_pattern(path, cwd)
+            return None if pattern == ANY else Rule("write", pattern)
         case _:
             return Rule(call.name, ANY)
 
@@ -51,31 +50,89 @@ def covers(rule: Rule, call: ToolCall, cwd: str) -> bool:
             return rule == Rule(call.name, ANY)
 
 
-def _command_pattern(command: str) -> str:
-    if compiled(SHELL_SIGNS).search(command):
-        return command
-    words = command.split()
-    if not words or words[0] in WRAPPERS or "=" in words[0]:
-        return command
-    if words[0] not in GROUPS:
-        return f"{words[0]} {ANY}"
-    named = len(words) > 1 and not words[1].startswith("-")
-    return f"{words[0]} {words[1]} {ANY}" if named else command
+def _command_pattern(command: str) -> str | None:
+    """Words and a star where whatever follows them is as harmless, else the very command."""
+    begin = _offered_words(_plain_words(command) or [])
+    if begin:
+        return f"{begin} {ANY}"
+    text = command.strip()
+    return None if text == ANY or _pattern_words(text) is not None else command
+
+
+def _offered_words(words: list[str]) -> str:
+    """The words that a pattern for this command begins with; empty: it gets no pattern."""
+    two, rest = " ".join(words[:2]), words[2:]
+    if words and words[0] in programs.READERS | programs.MAKERS:
+        begin = words[0]
+    elif two in programs.SUBCOMMANDS or (words[1:] and _names_task(words[0], words[1])):
+        begin = two
+    elif two in programs.TASKS and rest and _is_name(rest[0]):
+        begin = f"{two} {rest[0]}"
+    else:
+        return ""
+    return begin if _covers_command(f"{begin} {ANY}", " ".join(words)) else ""
+
+
+def _names_task(program: str, word: str) -> bool:
+    if program in programs.SCRIPTS:
+        return _is_name(word) and "." in word
+    return program in programs.TASKS and _is_name(word) and "=" not in word
+
+
+def _is_name(word: str) -> bool:
+    return bool(compiled(PLAIN_WORD).fullmatch(word)) and not word.startswith("-")
 
 
 def _covers_command(pattern: str, command: str) -> bool:
     if pattern in (command, ANY):
         return True
-    if not pattern.endswith(f" {ANY}") or compiled(SHELL_SIGNS).search(command):
+    wanted, words = _pattern_words(pattern), _plain_words(command)
+    if wanted is None or words is None or words[: len(wanted)] != wanted:
         return False
-    wanted = pattern.split()[:-1]
-    return command.split()[: len(wanted)] == wanted
+    return not (wanted[0] == "git" and any(_names_output(word) for word in words))
+
+
+def _pattern_words(pattern: str) -> list[str] | None:
+    """The words before the star; None: it is no pattern, but a text.
+
+    For a program that runs others there is no pattern: it would allow everything.
+    """
+    if not pattern.endswith(f" {ANY}"):
+        return None
+    words = _plain_words(pattern[: -len(ANY)])
+    if words is None or not all(compiled(PLAIN_WORD).fullmatch(word) for word in words):
+        return None
+    return None if _runs_others(words) else words
+
+
+def _runs_others(words: list[str]) -> bool:
+    """Whether more words after these could name another program to run."""
+    program = os.path.basename(words[0])
+    if "=" in words[0] or program in programs.RUNNERS:
+        return True
+    named = words[1:2] and not words[1].startswith("-")
+    if program in programs.GROUPS and not named:
+        return True
+    return len(words) == 2 and f"{program} {words[1]}" in programs.RUNNING_GROUPS
+
+
+def _plain_words(command: str) -> list[str] | None:
+    """The words of a command as bash sees them; None: it is more than words, or none."""
+    if not command.replace("\t", " ").isprintable() or compiled(SHELL_SIGNS).search(command):
+        return None
+    text = command.strip(" \t")
+    return re.split(BLANKS, text) if text else None
+
+
+def _names_output(word: str) -> bool:
+    """Whether git would write to a file of that name: it takes options that are cut short."""
+    return word.replace('"', "").replace("'", "").startswith("--ou")
 
 
 def _path_pattern(path: str, cwd: str) -> str:
     inside = _inside(path, cwd)
     if inside is None:
-        return os.path.realpath(os.path.join(cwd, path))
+        return _real(path, cwd)
     folder = os.path.dirname(inside)
     return f"{folder}/{ANY}" if folder else inside
 
@@ -83,7 +140,7 @@ def _path_pattern(path: str, cwd: str) -> str:
 def _covers_path(pattern: str, path: str, cwd: str) -> bool:
     inside = _inside(path, cwd)
     if inside is None:
-        return pattern == os.path.realpath(os.path.join(cwd, path))
+        return pattern == _real(path, cwd)
     if pattern == ANY:
         return True
     if pattern.endswith(f"/{ANY}"):
@@ -94,5 +151,9 @@ def _covers_path(pattern: str, path: str, cwd: str) -> bool:
 def _inside(path: str, cwd: str) -> str | None:
     """The path below the project, its links resolved; None: it is elsewhere."""
     root = os.path.realpath(cwd)
-    real = os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))
+    real = _real(path, cwd)
     return os.path.relpath(real, root) if real.startswith(root.rstrip(os.sep) + os.sep) else None
+
+
+def _real(path: str, cwd: str) -> str:
+    return os.path.realpath(os.path.join(cwd, os.path.expanduser(path)))

@@ -15,9 +15,10 @@ from zot.core import events
 from zot.core.agent import Agent, Limits, Progress, UserInput
 from zot.core.events import Event
 from zot.core.session import Session
-from zot.errors import BusyError, ClosedError, CommandError, SessionError, ZotError
+from zot.errors import ClosedError, CommandError, SessionError, ZotError
 from zot.later import later
 from zot.provider.types import Image, Text, ToolCall
+from zot.runtime.change import Change, Idle
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run, StoredEnd
 
@@ -59,6 +60,7 @@ class Runs:
         self._one_at_a_time: set[Queue] = set()
         self._listeners = (*listeners, client.listen)
         self._lock = threading.RLock()
+        self._change = Change(self._lock)
         self._tell_lock = threading.RLock()
         # A lock as a doorbell, quicker than a condition: the conductor sleeps on it, and is rung
         # only when it sleeps.
@@ -417,6 +419,7 @@ class Runs:
     def when_idle(self, action: Callable[[], None]) -> None:
         """Do it now, or when the prompt that is going on has ended. It must not tell anything."""
         with self._lock:
+            self._change.wait()
             if self._runs and self._runs[0].kind == "prompt":
                 self._later.append(action)
             else:
@@ -431,8 +434,8 @@ class Runs:
             except ZotError as error:  # nobody waits for it any more: the person is told
                 self.tell(events.ExtensionNotify("zot", "error", str(error)))
 
-    def _idle(self, what: str) -> _Idle:
-        return _Idle(self._lock, self._runs, what)
+    def _idle(self, what: str) -> Idle:
+        return Idle(self._change, self._runs, what)
 
     def _check_idle(self, what: str) -> None:
         with self._idle(what):
@@ -447,6 +450,7 @@ class Runs:
         True when everything has ended within the time; not when it is the run that closes us.
         """
         with self._lock:
+            self._change.wait()
             self._closed = True
             if self._asleep:
                 self._ring()
@@ -483,6 +487,7 @@ class Runs:
         run = Run(kind, work, self, tag, id)
         run.size = size
         with self._lock:
+            self._change.wait()
             if self._closed:
                 raise ClosedError("the runtime is closed")
             if ahead := len(self._runs):
@@ -569,21 +574,3 @@ class Runs:
             run.fail(error)
         except Exception as error:  # whatever a store does, the run must come to its Done
             run.fail(internal_error(error))
-
-
-class _Idle:
-    """Holds the runtime still while its state changes."""
-
-    def __init__(self, lock: threading.RLock, runs: deque[Run], what: str) -> None:
-        self._lock = lock
-        self._runs = runs
-        self._what = what
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        if self._runs:
-            self._lock.release()
-            raise BusyError(f"agent is busy: {self._what} has to wait for done, or abort first")
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

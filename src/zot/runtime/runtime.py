@@ -31,13 +31,15 @@ from zot.core.source import PersonAnswer, Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, NotFoundError, ZotError
 from zot.later import later
-from zot.provider.models import Models, clamped
+from zot.provider.model import clamped, default_level
+from zot.provider.models import Models
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, ApprovalMode, Decision, Verdict
 from zot.runtime.client import BETWEEN, RuntimeClient
 from zot.runtime.commands import CommandedRuns
 from zot.runtime.dialogs import OpenDialogs
+from zot.runtime.notices import Notices
 from zot.runtime.redact import Redactor
 from zot.runtime.run import ABORT_GRACE
 from zot.runtime.runs import Listener
@@ -120,9 +122,10 @@ class Runtime(CommandedRuns):
         self._owns_agents = parts.owns_agents
         self._next_model: Model | None = None
         self._defaults = (agent.model, agent.settings.reasoning)
-        self._sources = Sources(parts.sources, agent, self)
+        self._sources = Sources(parts.sources, agent, self, parts.redactor)
         self._noted: tuple[Session, Model, Level] | None = None
         """What the session is known to say about how it is used."""
+        self._notices = Notices(self.tell)
         self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
         self._tell_approval(agent.model)
         if parts.approval is not None and parts.durable is not None:
@@ -139,7 +142,7 @@ class Runtime(CommandedRuns):
         choice = agent.session, agent.model, agent.settings.reasoning
         if self._noted != choice:
             session, model, level = choice
-            session.note_use(model.provider, model.id, level)
+            session.note_use(model.provider, model.id, level, default_level(model.provider))
             self._noted = choice
 
     # --- what sources see of it (core.source.SourceHost) -------------------------------------
@@ -165,6 +168,7 @@ class Runtime(CommandedRuns):
     def show(self, event: Event) -> None:
         """Tell what nobody asked for. Not at any price: it must not fill the memory while a
         client does not read, nor wait for it, because guards answer over the same channel."""
+        event = event if self._redactor is None else self._redactor.struct(event)
         if isinstance(event, ExtensionAsk):
             self._dialogs.ask(event)
         elif not self.client.overfull():
@@ -436,6 +440,7 @@ class Runtime(CommandedRuns):
             if not same:
                 connected.close()
             raise
+        self._notices.about_model(model)
         return model
 
     def reconnect(self) -> bool:
@@ -468,14 +473,15 @@ class Runtime(CommandedRuns):
         Raises:
             BusyError: a run is in flight, and not `while_busy`; nothing changes.
         """
-        level = clamped(level, self.model) if clamp else level
+        wanted, level = level, clamped(level, self.model) if clamp else level
         if while_busy:
             with self._lock:
                 self._set_reasoning(level)
         else:
             with self._idle("set_reasoning"):
                 self._set_reasoning(level)
-        return level
+        self._notices.about_level(wanted, self.model)
+        return clamped(level, self.model) if level == "off" else level
 
     def _set_reasoning(self, level: Level) -> None:
         self.session.append(LevelChange(level))

@@ -27,6 +27,7 @@ from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
 from zot.errors import NotFoundError
 from zot.provider.types import ToolCall
+from zot.runtime.redact import AnyStruct, Redactor
 from zot.text import compiled
 
 _TYPED = r"(?s)/(\S+)(?:\s+(.*))?\Z"
@@ -45,7 +46,15 @@ class GivenTools(ReadySource):
 
 
 class Sources:
-    def __init__(self, sources: Iterable[ToolSource], agent: Agent, host: SourceHost) -> None:
+    def __init__(
+        self,
+        sources: Iterable[ToolSource],
+        agent: Agent,
+        host: SourceHost,
+        redactor: Redactor | None = None,
+    ) -> None:
+        """`redactor`: what sources say passes it."""
+        self._redactor = redactor
         self._sources = tuple(sources)
         self._changing = [source for source in self._sources if source.next_look != NEVER]
         self._agent = agent
@@ -116,7 +125,7 @@ class Sources:
         infos: dict[str, CommandInfo] = {}
         for source in self._commanding():
             for info in source.commands(cancel):
-                infos.setdefault(info.name, info)
+                infos.setdefault(info.name, self._clean(info))
         return list(infos.values())
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
@@ -152,13 +161,16 @@ class Sources:
         for source in sources:
             own = _named(name, source.commands(cancel))
             if own or (source.prefix and name.removeprefix(source.prefix) not in ("", name)):
-                return source.run_command(own or name, args, cancel)
+                return self._clean(source.run_command(own or name, args, cancel))
         return None
+
+    def _clean(self, said: AnyStruct) -> AnyStruct:
+        return said if self._redactor is None else self._redactor.struct(said)
 
     def servers(self) -> list[ServerState]:
         """Every MCP server."""
         sources = (source for source in self._sources if has_servers(source))
-        return [state for source in sources for state in source.servers()]
+        return [self._clean(state) for source in sources for state in source.servers()]
 
     # --- what extensions show ----------------------------------------------------------------
 

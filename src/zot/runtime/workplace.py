@@ -105,6 +105,13 @@ class Workplace(Runs):
 
     # --- the shell ---------------------------------------------------------------------------
 
+    def new_shell(self) -> Cancel:
+        """Of a command that `run_shell` gets soon: until then `abort_shell` counts for it, too."""
+        cancel = Cancel()
+        with self._lock:
+            self._shell_runs.add(cancel)
+        return cancel
+
     def run_shell(
         self,
         command: str,
@@ -115,15 +122,30 @@ class Workplace(Runs):
         cancel: Cancel | None = None,
     ) -> ShellOutput:
         """Run a shell command of the user's, and put it into the transcript when no run is in
-        the middle of something. The model does not see a `hidden` one.
+        the middle of something. The model does not see a `hidden` one. `cancel`: of this command
+        alone, for a caller who ends it by itself or has it from `new_shell`.
 
         Raises:
             CommandError: there is nothing to run.
             ToolError: it could not be started.
         """
+        cancel = cancel or self.new_shell()
+        try:
+            return self._run_shell(command, hidden, show, entry, cancel)
+        finally:
+            with self._lock:
+                self._shell_runs.discard(cancel)
+
+    def _run_shell(
+        self,
+        command: str,
+        hidden: bool,
+        show: Callable[[str], None],
+        entry: Callable[[ShellOutput], Body] | None,
+        cancel: Cancel,
+    ) -> ShellOutput:
         if self._shell is None:
             raise NotFoundError("this runtime has no shell")
-        cancel = cancel or Cancel()
         redactor = self._redactor
         stream = RedactedStream(redactor, show) if redactor is not None else None
 
@@ -138,8 +160,6 @@ class Workplace(Runs):
         finally:
             if stream is not None:
                 stream.finish()
-            with self._lock:
-                self._shell_runs.discard(cancel)
         if redactor is not None:
             ran = replace(ran, command=redactor.text(command), output=redactor.text(ran.output))
         body = shells.entry_of(ran, hidden=hidden) if entry is None else entry(ran)
@@ -163,7 +183,7 @@ class Workplace(Runs):
         self.when_idle(add)
 
     def abort_shell(self) -> None:
-        """End all shell commands that run, without waiting for it."""
+        """End all shell commands that run or are about to, without waiting for it."""
         with self._lock:
             running = list(self._shell_runs)
         for cancel in running:
@@ -173,6 +193,11 @@ class Workplace(Runs):
     def is_jailed(self) -> bool:
         """The tools stay inside the working directory."""
         return self._shell is not None and self._shell.jailed
+
+    @property
+    def jail_root(self) -> str:
+        """The directory that the tools stay in, without links; empty: they are not jailed."""
+        return "" if self._shell is None else self._shell.jail_root
 
     def set_jail(self, on: bool) -> None:
         """Keep the tools inside the working directory, or let them out.
@@ -186,6 +211,11 @@ class Workplace(Runs):
         with self._idle("set_jail"):
             self._shell.set_jail(on)
             self.tools_changed()
+
+    @property
+    def has_background(self) -> bool:
+        """Commands may be left running, for whose end a change of the session waits."""
+        return self._shell is not None and self._shell.has_background
 
     # --- inside ------------------------------------------------------------------------------
 

@@ -1,13 +1,14 @@
-"""The same runtime for programs that live in an asyncio loop. It meets the core at a queue; no
-part of a run waits for the loop.
+"""The runtime for programs that live in an asyncio loop. It meets the core at a queue; no part of a
+run waits for the loop, and no call keeps the loop waiting: turns.py has what waits in threads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from copy import copy
 from functools import partial, wraps
 from itertools import islice
@@ -16,13 +17,15 @@ from typing import Any, Concatenate, Self, Unpack
 from msgspec.structs import replace
 
 from zot.core.shell import ShellOutput
-from zot.runtime.run import Run, StoredEnd
+from zot.provider.types import Json
+from zot.runtime.approval import Decision
 from zot.sdk.config import AnyTool, Config, Settings, config_of
 from zot.sdk.coroutine import run_in
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
 from zot.sdk.runtime import Asked, CompactResult, NothingToResume, Runtime, Told
 from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel, RunStream
+from zot.sdk.turns import Made, Reply, Start, Started, Turns, in_loop
 from zot.wire.eventlog import TICK
 from zot.wire.follow import KeptEvent, follow
 from zot.wire.frames import EventFrame
@@ -35,13 +38,20 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
     """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
 
     def __init__(
-        self, start: Callable[[Callable[[], None]], tuple[Run | StoredEnd, Channel]]
+        self, start: Callable[[Callable[[], None]], Started], turns: Turns | None = None
     ) -> None:
-        """`start` begins the run; it gets what to call whenever there is an event."""
+        """`start` begins the run; it gets what to call whenever there is an event. `turns`: it has
+        to wait there first, and whoever reads hears what it raises."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
-        super().__init__(*start(self._waker()))
+        self._start = Start(start, self._waker())
+        self._begun: asyncio.Task[Started] | None = None
+        if turns is None:
+            super().__init__(*self._start.begin())
+        else:
+            super().__init__(None, Channel())
+            self._begun = turns.take_start(self._start)
 
     def __aiter__(self) -> Self:
         return self
@@ -73,7 +83,26 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
     def __del__(self) -> None:
         self._abandon()
 
+    def _cancel(self) -> None:
+        self._start.cancel()
+
+    async def _wait_for_start(self) -> None:
+        if self._begun is None:
+            return
+        try:
+            run, channel = await asyncio.shield(self._begun)
+        except NothingToResume:
+            self._channel.end()
+        except Exception:
+            self._begun = None
+            self._channel.end()
+            raise
+        else:
+            super().__init__(run, channel)
+        self._begun = None
+
     async def _next(self) -> EventFrame | None:
+        await self._wait_for_start()
         while True:
             self._ready.clear()
             event = self._channel.take(wait=False)
@@ -127,7 +156,8 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
 def at_once(
     method: Callable[Concatenate[Runtime, Asked], Told],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], Told]:
-    """The method for a loop: it does not keep anybody waiting."""
+    """The method as it is: it answers from memory, or writes a row of a file, and waits for
+    nothing."""
 
     @wraps(method)
     def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
@@ -148,18 +178,58 @@ def in_thread(
     return call
 
 
+def in_turn(
+    method: Callable[Concatenate[Runtime, Asked], Told],
+) -> Callable[Concatenate[AsyncRuntime, Asked], Coroutine[Any, Any, Told]]:
+    """The method as a coroutine that changes the conversation, behind the changes before it."""
+
+    @wraps(method)
+    async def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+        work = partial(method, self._runtime, *args, **options)
+        return await asyncio.shield(self._turns.take(work))
+
+    return call
+
+
+def now_or_in_turn(
+    method: Callable[Concatenate[Runtime, Asked], Told],
+) -> Callable[Concatenate[AsyncRuntime, Asked], Awaitable[Told]]:
+    """A quick change of the conversation: made at once where it has nothing to wait for, else in a
+    thread that has begun when the call returns. Awaited or not, it is made."""
+
+    @wraps(method)
+    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Awaitable[Told]:
+        work = partial(method, self._runtime, *args, **options)
+        waits = self._turns.busy or self._runtime._change_waits()
+        if waits and in_loop():
+            return Reply(method.__name__, self._turns.take(work))
+        return Made(work())
+
+    return call
+
+
 def streamed(
-    start: Callable[
-        Concatenate[Runtime, Callable[[], None], Asked], tuple[Run | StoredEnd, Channel]
-    ],
+    start: Callable[Concatenate[Runtime, Callable[[], None], Asked], Started],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], AsyncEventStream]:
-    """What begins a run, as a method whose result gives its events."""
+    """A method that begins a run and returns its events. It never waits: behind a run that still
+    stops, the stream does."""
 
     def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> AsyncEventStream:
         self._loop = asyncio.get_running_loop()
-        return AsyncEventStream(lambda notify: start(self._runtime, notify, *args, **options))
+        waits = self._turns.busy or self._runtime._stopping()
+        return AsyncEventStream(
+            lambda notify: start(self._runtime, notify, *args, **options),
+            self._turns if waits else None,
+        )
 
     return call
+
+
+def _written(name: str, work: Callable[[], Told]) -> Awaitable[Told]:
+    """The work in a thread that begins now; at once where no loop would be kept waiting."""
+    if not in_loop():
+        return Made(work())
+    return Reply(name, asyncio.ensure_future(asyncio.to_thread(work)))
 
 
 async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> Told:
@@ -176,7 +246,17 @@ async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> T
 
 
 class AsyncRuntime:
-    """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same."""
+    """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same.
+
+    No call blocks the loop. A call that may wait for a run to stop, a file, a process, the network
+    or a person is awaited. `prompt`, `retry`, `resume` and `resume_run` return a stream at once:
+    behind a run that was cancelled and still stops, the stream waits, and raises what the call
+    would have raised. The other plain methods answer from memory.
+
+    `clear`, `set_messages`, `set_reasoning`, `approve` and `remove_approval` were plain once. They
+    are still done when nobody awaits them: at once where there is nothing to wait for, else in a
+    thread, and then a RuntimeWarning says so.
+    """
 
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
         config = config_of(config, settings)
@@ -187,6 +267,7 @@ class AsyncRuntime:
             on_agent_event=self._heard_in_loop(config.on_agent_event),
         )
         self._runtime = Runtime(looped)
+        self._turns = Turns()
 
     prompt = streamed(Runtime._start)
     """Start a prompt; raises as `Runtime.prompt` does."""
@@ -199,7 +280,9 @@ class AsyncRuntime:
         """Go on with a durable run that was cut off; as `Runtime.resume`."""
         self._loop = asyncio.get_running_loop()
         try:
-            return AsyncEventStream(self._runtime._resume)
+            return AsyncEventStream(
+                self._runtime._resume, self._turns if self._turns.busy else None
+            )
         except NothingToResume:
             return None
 
@@ -209,17 +292,17 @@ class AsyncRuntime:
 
     async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """As `Runtime.run_shell`; cancelling the task ends the command."""
-        work = partial(self._runtime.run_shell, command, hidden=hidden)
-        return await _ended_with(self.abort_shell, work)
+        inner = self._runtime._open()
+        cancel = inner.new_shell()  # its own: the others go on
+        work = partial(inner.run_shell, command, hidden=hidden, cancel=cancel)
+        return await _ended_with(cancel.set, work)
 
     abort_shell = at_once(Runtime.abort_shell)
     answer = at_once(Runtime.answer)
     approvals = at_once(Runtime.approvals)
-    approve = at_once(Runtime.approve)
-    cancel = at_once(Runtime.cancel)
     changed_files = in_thread(Runtime.changed_files)
     checkpoints = at_once(Runtime.checkpoints)
-    clear = at_once(Runtime.clear)
+    clear = now_or_in_turn(Runtime.clear)
     close = in_thread(Runtime.close)
     close_agent = in_thread(Runtime.close_agent)
     commands = in_thread(Runtime.commands)
@@ -227,30 +310,53 @@ class AsyncRuntime:
     events = in_thread(Runtime.events)
     export_session = in_thread(Runtime.export_session)
     follow_up = at_once(Runtime.follow_up)
-    fork_session = in_thread(Runtime.fork_session)
+    fork_session = in_turn(Runtime.fork_session)
     full_messages = at_once(Runtime.full_messages)
     list_agents = at_once(Runtime.list_agents)
     list_models = in_thread(Runtime.list_models)
-    load_session = in_thread(Runtime.load_session)
+    load_session = in_turn(Runtime.load_session)
     messages = at_once(Runtime.messages)
-    new_session = in_thread(Runtime.new_session)
+    new_session = in_turn(Runtime.new_session)
     panel_close = at_once(Runtime.panel_close)
     panel_key = at_once(Runtime.panel_key)
     panel_resize = at_once(Runtime.panel_resize)
     questions = at_once(Runtime.questions)
-    reload_extensions = in_thread(Runtime.reload_extensions)
-    remove_approval = at_once(Runtime.remove_approval)
-    rewind = in_thread(Runtime.rewind)
+    reload_extensions = in_turn(Runtime.reload_extensions)
+    rewind = in_turn(Runtime.rewind)
     run_command = in_thread(Runtime.run_command)
     servers = at_once(Runtime.servers)
     session = in_thread(Runtime.session)
     sessions = in_thread(Runtime.sessions)
-    set_jail = in_thread(Runtime.set_jail)
-    set_messages = at_once(Runtime.set_messages)
-    set_model = in_thread(Runtime.set_model)
-    set_reasoning = at_once(Runtime.set_reasoning)
+    set_jail = in_turn(Runtime.set_jail)
+    set_messages = now_or_in_turn(Runtime.set_messages)
+    set_model = in_turn(Runtime.set_model)
+    set_reasoning = now_or_in_turn(Runtime.set_reasoning)
     state = at_once(Runtime.state)
     steer = at_once(Runtime.steer)
+
+    def cancel(self) -> bool:
+        """Abort what runs, and what waits to begin; False if nothing does."""
+        waited = self._turns.cancel_starts()
+        return self._runtime.cancel() or waited
+
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        *,
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> Awaitable[None]:
+        """As `Runtime.approve`. `allow_project` writes a file that other processes may hold."""
+        work = partial(
+            self._runtime.approve, request_id, decision, reason, pattern=pattern, args=args
+        )
+        return _written("approve", work) if decision == "allow_project" else Made(work())
+
+    def remove_approval(self, tool: str, pattern: str) -> Awaitable[None]:
+        """As `Runtime.remove_approval`."""
+        return _written("remove_approval", partial(self._runtime.remove_approval, tool, pattern))
 
     @property
     def name(self) -> str:
@@ -259,6 +365,7 @@ class AsyncRuntime:
     async def open_agent(self, agent: str = "", **options: Unpack[AgentOptions]) -> AsyncRuntime:
         opened = AsyncRuntime.__new__(AsyncRuntime)
         opened._loop = self._loop = asyncio.get_running_loop()
+        opened._turns = Turns()
         work = partial(self._runtime.open_agent, agent, **options)
         opened._runtime = await asyncio.to_thread(work)
         return opened
@@ -286,7 +393,7 @@ class AsyncRuntime:
 
     def _in_loop(self, item: AnyTool) -> AnyTool:
         """A tool; one that is a coroutine is bound to the loop of the prompt."""
-        if asyncio.iscoroutinefunction(item):
+        if inspect.iscoroutinefunction(item):
             item = function_tool(item)
         if isinstance(item, FunctionTool) and item.is_async:
             item = copy(item)

@@ -72,6 +72,7 @@ class Settings(TypedDict, total=False):
     max_tokens: int | None
     max_seconds: float | None
     idle_timeout: float | None
+    max_tries: int | None
     approval_timeout: float | None
     compact_at: float | None
     record: str | os.PathLike[str]

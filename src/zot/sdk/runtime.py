@@ -500,11 +500,19 @@ class Runtime:
     def _idle(self) -> inner.Runtime:
         """The runtime, when nothing runs. One that was aborted gets its moment to stop."""
         runtime = self._open()
-        if runtime.busy and self._run is not None and self._run.cancel.is_set():
+        if self._run is not None and self._stopping():
             self._run.ended.wait(STOP_SECONDS)
         if runtime.busy:
             raise BusyError("the runtime is busy: a prompt or compact runs; wait or cancel it")
         return runtime
+
+    def _stopping(self) -> bool:
+        """A run was aborted and has not ended yet."""
+        return self._inner.busy and self._run is not None and self._run.cancel.is_set()
+
+    def _change_waits(self) -> bool:
+        """A change of the conversation would wait: for a run to stop, or for commands to end."""
+        return not self._closed and (self._stopping() or self._inner.has_background)
 
     def _open(self) -> inner.Runtime:
         if self._closed:

@@ -82,10 +82,11 @@ class Channel:
 class RunStream:
     """What streams of events share, for whichever kind of program."""
 
-    def __init__(self, run: Run | StoredEnd, channel: Channel) -> None:
+    def __init__(self, run: Run | StoredEnd | None, channel: Channel) -> None:
+        """`run` None: it has not begun yet."""
         self.end = run if isinstance(run, StoredEnd) else None
         """How a durable run ended that had ended before: then Done is all that comes."""
-        self._run = None if isinstance(run, StoredEnd) else run
+        self._run = run if isinstance(run, Run) else None
         self._channel = channel
 
     @property

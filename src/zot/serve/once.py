@@ -97,6 +97,9 @@ class AsText(RuntimeClient):
     def listen(self, event: Event, run: Run | None) -> None:
         if isinstance(event, events.AssistantMessage):
             self._last = event.message
+        elif isinstance(event, events.Retrying):
+            again = f"trying again in {event.delay:.0f} s"
+            complain(f"{event.reason}; {again} ({event.attempt} of {event.max_attempts})")
         elif isinstance(event, events.ExtensionDisplay):
             self._shown.append(event.text)
         elif isinstance(event, events.ExtensionNotify):

@@ -47,8 +47,13 @@ class SlowCommands:
             raise BusyError(f"busy: {MAX_WAITING} commands wait for extensions already")
         if is_reload(command) and self._runtime.busy:
             raise BusyError("agent is busy: reload_ext has to wait for done, or abort first")
+        # Here, not in the thread: an `abort_shell` right behind it must find it.
+        cancel = self._runtime.new_shell() if isinstance(command, commands.RunShell) else None
         thread = threading.Thread(
-            target=self._take, args=(incoming, command), name="zot-slow-command", daemon=True
+            target=self._take,
+            args=(incoming, command, cancel),
+            name="zot-slow-command",
+            daemon=True,
         )
         thread.start()
         self._threads.append(thread)
@@ -61,10 +66,11 @@ class SlowCommands:
     def close(self) -> None:
         """Give up on what still waits."""
         self._cancel.set()
+        self._runtime.abort_shell()
         for thread in self._threads:
             thread.join(1)
 
-    def _take(self, incoming: Incoming, command: Slow) -> None:
+    def _take(self, incoming: Incoming, command: Slow, shell: Cancel | None) -> None:
         try:
             match command:
                 case commands.GetCommands():
@@ -75,7 +81,7 @@ class SlowCommands:
                 case commands.ReloadExt():
                     self._answer(incoming, self._reloaded())
                 case commands.RunShell(text, hidden):
-                    ran = self._runtime.run_shell(text, hidden=hidden, cancel=self._cancel)
+                    ran = self._runtime.run_shell(text, hidden=hidden, cancel=shell)
                     self._answer(incoming, shapes.ShellRan(**asdict(ran)))
                 case _:
                     assert_never(command)

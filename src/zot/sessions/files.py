@@ -291,6 +291,8 @@ class Loaded(Frozen):
     notes: tuple[str, ...]
     """What a person should know: lines left out, a torn end."""
     format: str = "zot"
+    damaged: frozenset[str] = frozenset()
+    """The entries behind which a line was left out."""
 
 
 def load(path: str) -> Loaded:
@@ -378,9 +380,19 @@ def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
         is_head = number == 1 and any(format.owns(line) for format in formats())
         if reader.meta is None and not reader.entries() and not is_head:
             raise SessionError(f"{path!r} is not a session file: {reader.bad[0][1]}")
-        reader.bad.pop()
+        # Half a row says that what it tells of had not happened; a whole one that was damaged may
+        # tell of anything, and stays.
+        good = line.endswith(b"\n") and _looks_like_row(line)
+        if not good:
+            reader.bad.pop()
+            reader.bad_after.pop()
     torn = b"" if good else line
     return _loaded(reader, format, path, len(torn)), torn, reader
+
+
+def _looks_like_row(line: bytes) -> bool:
+    """Whether a line that cannot be read was once a row; damage leaves at least one of these."""
+    return line.startswith(b"{") or line.endswith(b"}\n") or b'":' in line
 
 
 def _loaded(reader: SessionReader, format: Format, path: str, torn: int) -> Loaded:
@@ -391,7 +403,8 @@ def _loaded(reader: SessionReader, format: Format, path: str, torn: int) -> Load
     if torn:
         notes.append(f"the last line of the session {path!r} was cut short ({torn} bytes)")
     meta = reader.meta or Meta(id=new_session_id(), started=rfc3339(time.time()))
-    return Loaded(meta, reader.entries(), tuple(notes), format.name)
+    damaged = frozenset(reader.bad_after)
+    return Loaded(meta, reader.entries(), tuple(notes), format.name, damaged)
 
 
 def _cut(fd: int, path: str, torn: bytes) -> None:

@@ -26,6 +26,8 @@ class SessionReader:
         self.meta: Meta | None = None
         self.bad: list[tuple[int, str]] = []
         """Line numbers and reasons of what was left out."""
+        self.bad_after: list[str] = []
+        """The entry before each of them; empty: there was none."""
         self._entries: dict[str, Entry] = {}
         self._last: str | None = None
 
@@ -35,6 +37,7 @@ class SessionReader:
             self._take(line, number)
         except (BadRow, MsgspecError) as error:
             self.bad.append((number, str(error)))
+            self.bad_after.append(next(reversed(self._entries), ""))
             return False
         return True
 

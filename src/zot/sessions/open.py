@@ -143,6 +143,7 @@ def _session(store: FileStore, id: str, loaded: Loaded | None = None) -> Session
     meta = store.meta
     model = (meta.provider, meta.model) if meta.model else None
     session = Session(id=id, entries=entries, store=store, model=model)
+    session.damaged = loaded.damaged if loaded else frozenset()
     store.follow(session)
     return session
 

@@ -141,8 +141,8 @@ def unix(text: str) -> float:
 
 def block_row(block: types.Block) -> BlockRow:
     match block:
-        case types.Text(text):
-            return BlockRow(text=text)
+        case types.Text(text, opaque):
+            return BlockRow(text=text, opaque=opaque)
         case types.Image(mime_type, data):
             return BlockRow(mime_type=mime_type, data=data)
         case types.ToolCall():
@@ -194,7 +194,7 @@ def block(row: BlockRow) -> types.Block:
         return _call(row)
     if row.mime_type is not None:
         return types.Image(row.mime_type, row.data or b"")
-    return types.Text(row.text or "")
+    return types.Text(row.text or "", row.opaque)
 
 
 def _call(row: BlockRow) -> types.ToolCall:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from zot.provider.types import Json, Reasoning, ToolCall
+from zot.provider.types import Json, Reasoning, Text, ToolCall
 
 RESPONSES = "openai-responses"
 
@@ -18,6 +18,18 @@ def of_call(call: ToolCall) -> str:
 
 def for_call(signature: Json) -> dict[str, Json] | None:
     return {"thoughtSignature": signature} if isinstance(signature, str) and signature else None
+
+
+def of_text(block: Text) -> str:
+    """The phase of an answer on the Responses wire, as pi writes it; empty: it has none."""
+    phase = _text((block.opaque or {}).get("phase"))
+    return msgspec.json.encode({"v": 1, "id": "", "phase": phase}).decode() if phase else ""
+
+
+def for_text(signature: Json) -> dict[str, Json] | None:
+    value = _object(signature) if isinstance(signature, str) else None
+    phase = _text((value or {}).get("phase"))
+    return {"phase": phase} if phase else None
 
 
 def of_thought(block: Reasoning) -> tuple[str, bool]:

@@ -19,6 +19,8 @@ from zot.settings.trust import is_trusted
 from zot.text import Frozen, indented_json, nearest
 
 MAX_BYTES = 1024 * 1024
+MAX_LOOKED_UP = 20
+"""Keys of a file that are no settings and are compared with all of them."""
 """Of a project's file."""
 
 Source = Literal["flag", "environment", "project", "user", "default"]
@@ -118,13 +120,15 @@ def _usable(path: str, warnings: list[str], inside: str | None = None) -> dict[s
     except ConfigError as error:
         warnings.append(str(error))
         return {}
-    values = {}
+    values: dict[str, Json] = {}
+    looked_up = 0
     # Old names first: ours wins where a file has both.
     for name in sorted(content, key=lambda name: name not in _OUR_NAMES):
         setting = FILE_SETTINGS.get(_OUR_NAMES.get(name, name))
         if setting is None:
             values[name] = content[name]
-            if near := _near(name):
+            looked_up += 1
+            if looked_up <= MAX_LOOKED_UP and (near := _near(name)):
                 warnings.append(f"{path!r}: {name} is no setting; did you mean {near}?")
             continue
         try:

@@ -66,6 +66,7 @@ class Options(TerminalOptions):
     max_seconds: float | None = None
     spend_file: str = ""
     idle_timeout: float | None = None
+    max_tries: int | None = None
     compact_at: float | None = None
     continue_: bool = False
     resume: bool = False

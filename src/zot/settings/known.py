@@ -85,7 +85,7 @@ class Known:
         """Raises ConfigError when the provider has no such model."""
         if self._models is None:
             try:
-                return catalog.find(provider, id, unlisted=unlisted)
+                return catalog.find(provider, id)
             except ConfigError:
                 pass  # its server may have told of it
         return self._load().find(provider, id, unlisted=unlisted)

@@ -353,14 +353,16 @@ def _seconds(stamp: str) -> float:
 def _told(cached: CachedModel, known: Model | None) -> Model:
     if known is not None:
         return known  # the catalog knows prices and limits that servers do not tell
-    return Model(
-        id=cached.id,
-        provider=cached.provider,
-        api=PROVIDERS[cached.provider].api if cached.provider in PROVIDERS else "openai-chat",
+    if cached.provider in PROVIDERS:
+        base = catalog.unlisted_model(PROVIDERS[cached.provider], cached.id)
+    else:
+        base = Model(id=cached.id, provider=cached.provider, api="openai-chat")
+    return replace(
+        base,
         name=cached.name or cached.id,
-        context_window=cached.context_window or 128_000,
-        max_output=cached.max_output or 8_192,
-        reasoning=cached.reasoning,
+        context_window=cached.context_window or base.context_window,
+        max_output=cached.max_output or base.max_output,
+        reasoning=cached.reasoning or base.reasoning,
         base_url=cached.base_url,
         source="cache",
     )

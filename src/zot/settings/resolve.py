@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
 from zot.later import Later
-from zot.provider.model import Model
+from zot.provider.catalog import notices
+from zot.provider.model import Model, always_thinks, cannot_be_off
 from zot.provider.providers import ProviderInfo, connect, env_base_url
 from zot.settings.flags import Options, chosen
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
@@ -69,7 +70,7 @@ class Setup(Frozen):
     def find(self, id: str) -> Model:
         if self.info.name == LOCAL:
             return local_model(id, self.around.home)
-        return self.known.find(self.info.name, id, unlisted=bool(self.base_url))
+        return self.known.find(self.info.name, id, unlisted=True)
 
     def all(self) -> Sequence[Model]:
         if self.info.name == LOCAL:
@@ -119,7 +120,7 @@ def _resolved(
     choice = choose_provider(options, around, known)
     info = choice.info
     base_url = options.base_url or choice.base_url or env_base_url(info, environ)
-    model = choose_model(info, options.model or choice.model, known, unlisted=bool(base_url))
+    model = choose_model(info, options.model or choice.model, known)
     key = known.key(info, options.api_key, environ)
     if not key.text and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
@@ -127,7 +128,12 @@ def _resolved(
     renew = partial(_current_token, known, info, around) if key.is_token else None
     notice = choice.line(model.id) if choice.because else ""
     url = base_url or model.base_url or info.base_url
-    warnings = (*ignored, *known.warnings, *_unsafe(known.home, url if key.text else ""))
+    warnings = (
+        *ignored,
+        *known.warnings,
+        *_unsafe(known.home, url if key.text else ""),
+        *_about_model(model, options),
+    )
     return Setup(
         options,
         asked,
@@ -163,6 +169,13 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 
+def _about_model(model: Model, options: Options) -> list[str]:
+    told = notices(model)
+    if options.reasoning == "off" and always_thinks(model):
+        told.append(cannot_be_off(model))
+    return told
+
+
 def _naming_both(
     options: Options, flags: Options, environ: Mapping[str, str], known: Known
 ) -> Options:
@@ -193,11 +206,11 @@ def choose_provider(options: Options, around: Surroundings, known: Known) -> Cho
     return choose.choose(around.environ, known.home, stored=partial(stored_providers, known.home))
 
 
-def choose_model(info: ProviderInfo, name: str, known: Known, *, unlisted: bool) -> Model:
+def choose_model(info: ProviderInfo, name: str, known: Known) -> Model:
     if info.name == LOCAL:
         return local_model(name, known.home)
     if name:
-        return known.find(info.name, name, unlisted=unlisted)
+        return known.find(info.name, name, unlisted=True)
     model = known.default(info.name)
     if model is None:
         raise ConfigError(

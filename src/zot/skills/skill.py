@@ -10,15 +10,16 @@ import os
 from collections.abc import Iterable, Sequence
 
 from zot.core.tool import ToolContext
-from zot.errors import ToolError
+from zot.errors import ConfigError, ToolError
 from zot.files import StrPath, read_own
 from zot.provider.types import Json
 from zot.text import Frozen, compiled
 
 FILE = "SKILL.md"
 MAX_BYTES = 256 * 1024
-MAX_HEAD = 16 * 1024
-"""Bytes of the front matter."""
+MAX_FOLDER_BYTES = 8 * 1024 * 1024
+"""Of all the files in one folder of skills; what comes after that is not read."""
+MAX_FOLDER_FILES = 500
 MAX_DEPTH = 6
 MAX_FOLDERS = 2000
 """A folder of skills is small; this ends a walk that strayed into something else."""
@@ -77,8 +78,12 @@ def find_skills(where: Iterable[SkillFolder], user: str) -> list[Skill]:
     """Every skill, by name; the first one of a name wins."""
     skills: dict[str, Skill] = {}
     for place in where:
-        for path in skill_files(place.path):
+        left = MAX_FOLDER_BYTES
+        for path in skill_files(place.path)[:MAX_FOLDER_FILES]:
             skill = read_builtin(path) if place.path == BUILTIN else read_skill(path, place, user)
+            left -= len(skill.body)
+            if left < 0:
+                break
             skills.setdefault(skill.name, skill)
     return [skills[name] for name in sorted(skills)]
 
@@ -156,23 +161,14 @@ def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
     if not head_match:
         problems.append("has no front matter between two lines of ---")
         return {}, text
-    if len(head_match[1]) > MAX_HEAD:
-        problems.append(f"has more than {MAX_HEAD} bytes of front matter")
-        return {}, text
     # Deferred: loaded only where there is a skill to read.
-    import yaml
+    from zot.skills.head import read_head
 
     try:
-        head = yaml.safe_load(head_match[1])
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", None)
-        where = "" if line is None else f" (line {line + 2})"
-        problems.append(f"has front matter that is not valid YAML{where}")
+        return read_head(head_match[1]), text[head_match.end() :]
+    except ConfigError as error:
+        problems.append(str(error))
         return {}, text
-    if not isinstance(head, dict):
-        problems.append("has front matter that is not a list of keys and values")
-        return {}, text
-    return head, text[head_match.end() :]
 
 
 def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:
@@ -180,7 +176,9 @@ def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        problems.append(f"has a {key} that is not text: {value!r}")
+        # Only a small number is shown: of anything else the text may be longer than its source.
+        shown = f": {value}" if isinstance(value, int) and abs(value) < 10**9 else ""
+        problems.append(f"has a {key} that is not text{shown}")
         return ""
     return value.strip()
 

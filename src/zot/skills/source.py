@@ -14,6 +14,8 @@ from zot.files import StrPath, read_own
 from zot.skills.skill import (
     MAX_BYTES,
     MAX_DESCRIPTION,
+    MAX_FOLDER_BYTES,
+    MAX_FOLDER_FILES,
     Skill,
     SkillFolder,
     SkillTool,
@@ -94,8 +96,12 @@ class PromptSource(ReadySource):
         if self._files is None:
             files: dict[str, PromptFile] = {}
             for folder in self._folders:
-                for path in _markdown_in(folder.path):
+                left = MAX_FOLDER_BYTES
+                for path in _markdown_in(folder.path)[:MAX_FOLDER_FILES]:
                     file = read_prompt(path, folder.inside)
+                    left -= len(file.text)
+                    if left < 0:
+                        break
                     files.setdefault(file.name, file)
             self._files = files
         return self._files
@@ -109,8 +115,9 @@ def read_prompt(path: StrPath, inside: StrPath | None = None) -> PromptFile:
         text = ""
     head, body = split(text, []) if text.lstrip("\ufeff").startswith("---") else ({}, text)
     description = head.get("description")
-    first_line = next((line for line in body.splitlines() if line.strip()), "")
-    summary = " ".join(str(description or first_line).split())[:MAX_DESCRIPTION]
+    if not isinstance(description, str) or not description:
+        description = next((line for line in body.splitlines() if line.strip()), "")
+    summary = " ".join(description.split())[:MAX_DESCRIPTION]
     name = os.path.basename(path).removesuffix(".md")
     return PromptFile(name, summary, body.strip(), os.fspath(path))
 

@@ -96,6 +96,8 @@ class SwarmAgent:
         self.lost = ""
         self.merged = ""
         """The tip that was merged."""
+        self.merge_commit = ""
+        """What came of it in the checkout."""
         self.size = DiffSize()
         self.claim = Claimed(0, "")
         """Who has it, where it runs elsewhere."""
@@ -177,7 +179,7 @@ class SwarmAgent:
             case Sized():
                 self.size = row.size
             case Merged():
-                self.merged = row.tip
+                self.merged, self.merge_commit = row.tip, row.commit
             case Collected():
                 self._collected = row.run
             case RunsOn():
@@ -202,9 +204,14 @@ class SwarmAgent:
         return f"its process died {times} before it did anything"
 
     @property
+    def goes_on(self) -> bool:
+        """A message waits for it, and nothing keeps it from being started."""
+        return bool(self.waiting) and not self.lost
+
+    @property
     def is_unfinished(self) -> bool:
         """A supervisor has something to do for it: a message, or to keep the work of its last."""
-        return not self.lost and (bool(self.waiting) or not (self.kept or self.task.engine))
+        return self.goes_on or not (self.kept or self.lost)
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:

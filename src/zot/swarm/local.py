@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from zot.files import ensure_dir
-from zot.home import own_command
+from zot.home import own_command, own_environ
 from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm import commands
@@ -39,6 +39,8 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 600.0
 """A merge or a diff of a large repository takes a while."""
 POLL_SECONDS = 0.1
+LOOK_SECONDS = 5.0
+"""Between two looks of who follows an agent whether a supervisor runs."""
 MAX_SOCKET_PATH = 100
 """Bytes; the system allows 108, macOS 104."""
 T = TypeVar("T")
@@ -53,12 +55,17 @@ def socket_path(swarm: Path) -> Path:
     path = swarm / "socket"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
         return path
-    name = hashlib.sha256(os.fsencode(swarm)).hexdigest()[:16]
+    return short_path("swarm", swarm, "set ZOT_HOME to a shorter path")
+
+
+def short_path(kind: str, long: Path, otherwise: str) -> Path:
+    """A short name for sockets of a folder, always the same. Raises SwarmError: it is not safe."""
+    name = hashlib.sha256(os.fsencode(long)).hexdigest()[:16]
     folder = ensure_dir(Path(tempfile.gettempdir()) / f"zot-{os.getuid()}")
     status = folder.lstat()
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise SwarmError(f"{str(folder)!r} is not yours alone: set ZOT_HOME to a shorter path")
-    return folder / f"swarm-{name}"
+        raise SwarmError(f"{str(folder)!r} is not yours alone: {otherwise}")
+    return folder / f"{kind}-{name}"
 
 
 class LocalSwarm:
@@ -66,7 +73,7 @@ class LocalSwarm:
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._swarm = home / "swarm"
-        self._environment = dict(environment)
+        self._environment = own_environ(environment)
         self._ledger = Ledger(str(self._swarm / LEDGER))
         self._roster = Roster(self._swarm)
         self._reading = threading.Lock()
@@ -130,15 +137,18 @@ class LocalSwarm:
             return
         agent = SwarmAgent(self.task(beginning))
         read = 0
-        self.agents()  # which starts the supervisor, should it be needed
+        look_at = 0.0
         while True:
             for position, row in read_log(folder.log, read):
                 read = position
                 agent.take(row)
                 if position > start:
                     yield position, row
-            if not agent.waiting or agent.lost:
+            if not agent.is_unfinished:
                 return
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + LOOK_SECONDS
+                self.agents()  # which starts the supervisor, should it be needed
             time.sleep(POLL_SECONDS)
 
     def _folder(self, beginning: str) -> AgentFolder:

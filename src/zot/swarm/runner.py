@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zot.errors import ConfigError, ZotError
-from zot.home import own_command
+from zot.home import own_command, own_environ
 from zot.ledger import Ledger
 from zot.provider import catalog
 from zot.swarm.agent import SwarmAgent
@@ -24,6 +24,7 @@ from zot.swarm.task import (
     AnySwarmRow,
     Exited,
     Lost,
+    Merged,
     RunOver,
     RunsOn,
     Sized,
@@ -107,7 +108,8 @@ class AgentRunner:
             self.agents[folder.id] = Supervised(folder, task)
 
     def busy(self) -> bool:
-        return any(supervised.agent.waiting for supervised in self.agents.values())
+        agents = [supervised.agent for supervised in self.agents.values()]
+        return any(agent.waiting or (agent.task.engine and not agent.kept) for agent in agents)
 
     async def stop(self) -> None:
         """Cut what runs: it goes on with the next supervisor."""
@@ -121,8 +123,29 @@ class AgentRunner:
         for supervised in self.agents.values():
             supervised.log.close()
 
+    async def settle_merges(self) -> None:
+        """End merges that were cut when the supervisor before this one died."""
+        with_trees = [(s, s.agent.tree) for s in self.agents.values() if s.agent.tree is not None]
+        by_branch = {tree.branch: supervised for supervised, tree in with_trees}
+        # One look for each checkout; a copy has a repository of its own for that.
+        places = {(tree.origin, tree.git_dir): (owner, tree) for owner, tree in with_trees}
+        for owner, tree in places.values():
+            try:
+                move = await asyncio.to_thread(self.trees.settle, tree)
+            except (ZotError, OSError) as error:
+                sys.stderr.write(f"a merge into {tree.origin!r} was cut: {error}\n")
+                continue
+            merged = by_branch.get(move.source, owner) if move is not None else None
+            if move is not None and merged is not None and merged.agent.merged != move.tip:
+                commit = "" if tree.kind == "copy" else move.new
+                merged.note(Merged(move.tip, move.squash, commit), sync=True)
+
     async def finish_kept(self) -> None:
-        """Keep the work of agents that had ended when the supervisor before this one died."""
+        """Keep the work of agents that had ended when the supervisor before this one died. One
+        that runs elsewhere has not ended before its worker, or nobody, brings its work."""
+        for supervised in self.agents.values():
+            agent = supervised.agent
+            agent.alive = bool(agent.task.engine) and not (agent.kept or agent.goes_on)
         cut = [
             (supervised, supervised.agent.tree)
             for supervised in self.agents.values()
@@ -163,6 +186,7 @@ class AgentRunner:
             await self._drive(supervised, tree)
         except (ZotError, OSError) as error:  # git, the disk, or the agent refused
             self._fail(supervised, str(error))
+            await self._keep_failed(supervised, str(error))
         finally:
             agent.alive = False
             supervised.child = None
@@ -172,6 +196,19 @@ class AgentRunner:
     def _fail(self, supervised: Supervised, error: str) -> None:
         for run in list(supervised.agent.waiting):
             supervised.note(RunOver(run, "failed", error), sync=True)
+
+    async def _keep_failed(self, supervised: Supervised, error: str) -> None:
+        """Commit what it did before it failed; without that it has not ended well."""
+        agent = supervised.agent
+        if agent.kept or agent.tree is None:
+            return
+        try:
+            await self._keep(supervised, agent.tree)
+        except (ZotError, OSError) as refused:
+            text = f"its work in {agent.tree.path!r} could not be committed: {refused}"
+            supervised.note(Lost(text), sync=True)
+        else:
+            supervised.note(Exited(1, error))
 
     def _after(self, supervised: Supervised) -> None:
         agent = supervised.agent
@@ -196,6 +233,7 @@ class AgentRunner:
             return tree
         if not Path(agent.tree.cwd).is_dir():
             raise SwarmError(f"its directory {agent.tree.cwd!r} is gone")
+        await asyncio.to_thread(self.trees.resume, agent.tree)
         return agent.tree
 
     def _tree_folder(self, supervised: Supervised) -> Path:
@@ -208,7 +246,7 @@ class AgentRunner:
     async def _drive(self, supervised: Supervised, tree: Worktree) -> None:
         agent = supervised.agent
         child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
-        environment = {**self.environment, **supervised.environment}
+        environment = own_environ({**self.environment, **supervised.environment})
         await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
@@ -339,9 +377,14 @@ class AgentRunner:
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
         """Commit what it did: work on a branch is not lost with a directory."""
-        first = supervised.agent.task.prompt.strip().splitlines() or ["work"]
-        await asyncio.to_thread(self.trees.commit, tree, f"zot: {first[0][:60]}")
+        message = commit_message(supervised.agent.task)
+        await asyncio.to_thread(self.trees.commit, tree, message)
         supervised.note(Sized(await asyncio.to_thread(self.trees.size, tree)))
+
+
+def commit_message(task: SwarmTask) -> str:
+    first = task.prompt.strip().splitlines() or ["work"]
+    return f"zot: {first[0][:60]}"
 
 
 def _stored_end(run: str, end: Any) -> RunOver:

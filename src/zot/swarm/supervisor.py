@@ -11,6 +11,7 @@ import resource
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
@@ -22,10 +23,13 @@ from zot.files import ensure_dir, lock_file
 from zot.later import Later
 from zot.lines import LINE_ERRORS, encode_line
 from zot.swarm import commands
+from zot.swarm.agent import SwarmAgent
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.temporal.remote import RemoteAgent
 from zot.swarm.worktrees import Worktree
 
 if TYPE_CHECKING:
@@ -38,6 +42,8 @@ SLOTS = 8
 DESCRIPTORS = 65_536
 IDLE_SECONDS = 60.0
 """It ends by itself after so long without work and clients."""
+ENGINE_SECONDS = 3.0
+"""Between two tries to start the engine for agents that need it."""
 MAX_LINE = 16 * 1024 * 1024
 RETRY_TEXT = "Go on: the last run failed or was stopped. Look at what is done, then do the rest."
 
@@ -49,12 +55,17 @@ class SwarmSupervisor:
         """One for each client."""
         self._leaving: set[str] = set()
         """Agents that are being removed."""
+        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By checkout: one thread at a time waits for the lock of a repository."""
         self._stopping = asyncio.Event()
+        self._starting = asyncio.Lock()
+        """Held while the engine is started."""
 
     async def run(self, socket: Path) -> None:
         """Serve until told to stop, or until nothing is left to do."""
         with contextlib.suppress(FileNotFoundError):
             socket.unlink()  # of a supervisor that was killed: this one has the lock
+        trying: asyncio.Task[None] | None = None
         before = os.umask(0o177)
         try:
             server = await asyncio.start_unix_server(self._serve, socket, limit=MAX_LINE)
@@ -62,11 +73,14 @@ class SwarmSupervisor:
             os.umask(before)
         try:
             await self._runner.finish_kept()
-            if any(s.agent.waiting and s.agent.task.engine for s in self._runner.agents.values()):
-                await self._try_engine()
+            await self._runner.settle_merges()
             self._runner.schedule()
+            if any(s.agent.task.engine and _is_open(s.agent) for s in self._runner.agents.values()):
+                trying = asyncio.create_task(self._keep_trying_engine())
             await self._until_idle()
         finally:
+            if trying is not None:
+                trying.cancel()
             server.close()
             socket.unlink(missing_ok=True)
             await self._runner.stop()
@@ -170,15 +184,23 @@ class SwarmSupervisor:
 
     async def _start_engine(self) -> TemporalEngine:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
-        if self._runner.elsewhere is None:
-            self._runner.elsewhere = await door.start_engine(self._runner)
-        return self._runner.elsewhere
+        async with self._starting:
+            if self._runner.elsewhere is None:
+                self._runner.elsewhere = await door.start_engine(self._runner)
+            return self._runner.elsewhere
 
-    async def _try_engine(self) -> None:
-        try:
-            await self._start_engine()
-        except ZotError as error:  # what waits for it waits; the others go on
-            sys.stderr.write(f"{error}\n")
+    async def _keep_trying_engine(self) -> None:
+        """Start it as soon as Temporal answers: agents wait for it, and workers for the hub."""
+        said = ""
+        while True:
+            try:
+                await self._start_engine()
+                return self._runner.schedule()
+            except ZotError as error:
+                if str(error) != said:
+                    said = str(error)
+                    sys.stderr.write(f"{said}\n")
+            await asyncio.sleep(ENGINE_SECONDS)
 
     async def _ready(self, beginning: str) -> None:
         if self._pick(beginning).agent.task.engine:
@@ -222,13 +244,25 @@ class SwarmSupervisor:
     async def _cancel(self, supervised: Supervised) -> None:
         if not supervised.agent.waiting:
             raise SwarmError(f"{supervised.folder.id} is {supervised.agent.stage} already")
-        supervised.note(AgentCancelled(), sync=True)
-        if self._runner.elsewhere is not None and supervised.agent.task.engine:
-            self._runner.elsewhere.cancel(supervised)
-        elif supervised.child is not None:
-            with contextlib.suppress(ChildGone):
-                await supervised.child.request("abort")
+        if supervised.agent.task.engine:
+            await self._cancel_elsewhere(supervised)
+        else:
+            supervised.note(AgentCancelled(), sync=True)
+            if supervised.child is not None:
+                with contextlib.suppress(ChildGone):
+                    await supervised.child.request("abort")
         self._runner.schedule()
+
+    async def _cancel_elsewhere(self, supervised: Supervised) -> None:
+        """Without Temporal no worker hears of it before it brings its work."""
+        try:
+            engine = await self._start_engine()
+        except ZotError:
+            if not supervised.agent.alive:
+                await RemoteAgent(self._runner, supervised).settle()
+            supervised.note(AgentCancelled(), sync=True)
+        else:
+            await engine.cancel(supervised)
 
     def _retry(self, supervised: Supervised) -> None:
         agent = supervised.agent
@@ -248,7 +282,8 @@ class SwarmSupervisor:
         tree = self._has_tree(supervised)
         message = f"Merge {supervised.folder.id}: {supervised.agent.task.prompt.strip()}"[:1000]
         merge = self._runner.trees.merge
-        tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
+        async with self._changing[tree.origin]:
+            tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
         supervised.note(Merged(tip, squash, commit), sync=True)
         return commit or tip
 
@@ -259,7 +294,9 @@ class SwarmSupervisor:
         self._leaving.add(supervised.folder.id)
         try:
             if agent.tree is not None:
-                await asyncio.to_thread(self._runner.trees.remove, agent.tree, agent.merged)
+                remove = self._runner.trees.remove
+                async with self._changing[agent.tree.origin]:
+                    await asyncio.to_thread(remove, agent.tree, agent.merged, agent.merge_commit)
             supervised.log.close()
             del self._runner.agents[supervised.folder.id]
             for folder in _folders(supervised):
@@ -275,7 +312,7 @@ class SwarmSupervisor:
                 continue
             try:
                 if agent.tree is None or not await asyncio.to_thread(
-                    self._runner.trees.unsaved, agent.tree, agent.merged
+                    self._runner.trees.unsaved, agent.tree, agent.merged, agent.merge_commit
                 ):
                     size = await asyncio.to_thread(_disk_bytes, _folders(supervised))
                     if not try_only:
@@ -284,6 +321,11 @@ class SwarmSupervisor:
             except ZotError as error:  # its repository is broken; the others can go
                 sys.stderr.write(f"{supervised.folder.id}: {error}\n")
         return freed
+
+
+def _is_open(agent: SwarmAgent) -> bool:
+    """A worker has something to do for it, or to bring."""
+    return agent.goes_on or not agent.kept
 
 
 def _folders(supervised: Supervised) -> list[Path]:
@@ -310,6 +352,7 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
+    clear_temporary_indexes()
     asyncio.run(SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket))
     return 0
 

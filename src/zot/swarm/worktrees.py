@@ -8,39 +8,32 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
-from zot.errors import ZotError
 from zot.files import ensure_dir, read_bytes
-from zot.swarm.git import MAX_DIFF, Git, GitError, top_level
+from zot.git import MAX_DIFF, Git, GitError, top_level
+from zot.swarm.checkout import Checkout, Move
+from zot.swarm.repository import (
+    BRANCHES,
+    MergeConflict,
+    WorktreeError,
+    changing,
+    is_in_users_hands,
+    remove_stale_lock,
+)
+from zot.swarm.snapshot import TreeSnapshot, reopen_all, take_snapshot
 
-BRANCHES = "zot"
-"""Branches of agents are called zot/ID."""
 MAX_COPY = 2 * 1024 * 1024 * 1024
 """Bytes of a directory that are copied for an agent."""
-DIFF = ("diff", "--cached", "--no-ext-diff", "--no-textconv")
+DIFF = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
+"""Between two trees: a submodule is a line with its commit, and nobody looks into it."""
 ADD_PAUSES = (0.2, 0.5, 1.0, 2.0, None)
 """Seconds before a tree is tried again."""
-
-
-class WorktreeError(ZotError):
-    code = "worktree"
-
-
-class MergeConflict(WorktreeError):
-    code = "conflict"
-
-    def __init__(self, message: str, paths: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.paths = paths
 
 
 class TreeOrigin(Struct, frozen=True, kw_only=True):
@@ -79,7 +72,6 @@ class Worktrees:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
-        self._adding = threading.Lock()
 
     # --- making ------------------------------------------------------------------------------
 
@@ -100,10 +92,10 @@ class Worktrees:
     def _branch_off(
         self, origin: str, directory: str, id: str, folder: Path, base: str
     ) -> Worktree:
-        git, start = self.at(origin), self._start(origin, directory, base)
+        start = self._start(origin, directory, base)
         branch = f"{BRANCHES}/{id}"
         path = Path(os.path.realpath(ensure_dir(folder))) / "tree"
-        with self._adding:
+        with changing(origin, self._environment) as git:
             self._add(git, branch, path, start)
         inside = os.path.relpath(directory, origin)
         inside = "" if inside == os.curdir else inside
@@ -130,8 +122,8 @@ class Worktrees:
             raise WorktreeError(f"{origin!r} has no branch or commit {base!r}") from error
 
     def _add(self, git: Git, branch: str, path: Path, start: str) -> None:
-        """Git fails while another tree of the repository is half-made: by a supervisor that was
-        killed, whose git goes on for a moment, or by a git that was killed itself."""
+        """Git fails while another tree of the repository is half-made: by a git of the user's, or
+        by one that was killed."""
         for pause in ADD_PAUSES:
             if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}") or path.exists():
                 self._clear_unused(git, branch, path)
@@ -171,26 +163,27 @@ class Worktrees:
         self.at(str(path)).run("init", "-q", "--bare", git_dir)
         git = Git(str(path), self._environment, git_dir)
         git.run("config", "core.bare", "false")
-        git.run("add", "-A")
-        git.commit("as it began", "--allow-empty")
-        base = git.line("rev-parse", "HEAD")
+        base = git.commit_tree(take_snapshot(git, reopen=True).tree, (), "as it began")
+        git.run("update-ref", "HEAD", base)
+        git.run("read-tree", base)
         return Worktree("copy", str(path), git_dir, origin=directory, base=base)
 
     # --- looking -----------------------------------------------------------------------------
 
     def diff(self, tree: Worktree) -> str:
         """What changed since the base, new files and uncommitted work included."""
-        with self._all_staged(tree) as (git, index):
-            text = git.run(*DIFF, tree.base, env=index)
+        now = self._snapshot(tree)
+        text = self._in(tree).run(*DIFF, "-p", tree.base, now.tree)
         if len(text) > MAX_DIFF:
-            return text[:MAX_DIFF] + f"\n[cut: the diff has {len(text)} characters]\n"
-        return text
+            text = text[:MAX_DIFF] + f"\n[cut: the diff has {len(text)} characters]\n"
+        notes = (f"[left out: {note}]\n" for note in now.left_out)
+        return text + "".join(notes)
 
     def size(self, tree: Worktree) -> DiffSize:
         if not tree.base:
             return DiffSize()
-        with self._all_staged(tree) as (git, index):
-            rows = git.run(*DIFF, "--numstat", tree.base, env=index).splitlines()
+        now = self._snapshot(tree)
+        rows = self._in(tree).run(*DIFF, "--numstat", tree.base, now.tree).splitlines()
         counts = [row.split("\t")[:2] for row in rows]
         return DiffSize(
             files=len(counts),
@@ -198,27 +191,32 @@ class Worktrees:
             removed=sum(int(removed) for _, removed in counts if removed.isdigit()),
         )
 
-    def unsaved(self, tree: Worktree, merged: str = "") -> str:
-        """What would be lost with the tree; empty: nothing. `merged`: its tip at the last merge."""
+    def unsaved(self, tree: Worktree, merged: str = "", commit: str = "") -> str:
+        """What would be lost with the tree; empty: nothing. `merged`: its tip at the last merge,
+        `commit`: the commit that came of it."""
         if tree.kind == "shared":
             return ""
         if Path(tree.path).is_dir():
             git, names = self._in(tree), ["HEAD", f"refs/heads/{tree.branch}"]
-            if _is_dirty(git):
+            now = self._snapshot(tree)
+            if now.tree != git.line("rev-parse", "HEAD^{tree}"):
                 return "changes that are not committed"
+            if now.left_out:
+                return f"something that zot does not keep ({now.left_out[0]})"
         elif tree.kind == "worktree" and Path(tree.origin).is_dir():
             git, names = self.at(tree.origin), [f"refs/heads/{tree.branch}"]  # may be there
         else:
             return ""
         seen = [git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}") for name in names]
         tips = {done.stdout.decode().strip() for done in seen if done.returncode == 0}
-        tips -= {tree.base, merged}
-        if tips and tree.kind == "copy":
-            return "changes that are not merged"
-        others = ("--not", f"--exclude={tree.branch}", "--branches", "--remotes")
-        if not tips or git.line("rev-list", "--count", *tips, *others) == "0":
-            return ""
-        return f"commits on {tree.branch} that are not merged"
+        if tree.kind == "copy":
+            return "changes that are not merged" if tips - {tree.base, merged} else ""
+        for tip in tips:
+            holders = (tip, commit) if tip == merged and commit else (tip,)
+            is_base = git.succeeds("merge-base", "--is-ancestor", tip, tree.base)
+            if not is_base and not any(is_in_users_hands(git, held, tree.path) for held in holders):
+                return f"commits on {tree.branch} that are not merged"
+        return ""
 
     # --- keeping -----------------------------------------------------------------------------
 
@@ -226,57 +224,70 @@ class Worktrees:
         """Commit what the agent left uncommitted; whether there was something."""
         if tree.kind == "shared":
             return False
-        git = self._in(tree)
-        if not _is_dirty(git):
+        git, now = self._in(tree), self._snapshot(tree)
+        head = git.line("rev-parse", "HEAD")
+        if now.tree == git.line("rev-parse", "HEAD^{tree}"):
             return False
-        git.run("add", "-A")
-        git.commit(message)
+        others = (read_bytes(git.git_dir / "MERGE_HEAD") or b"").decode().split()
+        commit = git.commit_tree(now.tree, (head, *others), message)
+        remove_stale_lock(git)
+        git.run("read-tree", "--reset", now.tree)  # first: a crash leaves everything staged
+        git.run("update-ref", "-m", "commit (zot)", "HEAD", commit, head)
+        git.run("reset", "-q")  # ends a merge that the agent began
         return True
 
     def merge(self, tree: Worktree, message: str, *, squash: bool = False) -> tuple[str, str]:
         """Bring the work into the checkout it was made from; the tip that was merged, and the
         commit that came of it (of a copy: none).
 
-        Tried without touching anything first: at a conflict it stops with nothing half-done.
+        At a conflict or a crash nothing is half-done.
         """
         if tree.kind == "shared":
             raise WorktreeError(f"the agent worked in {tree.path!r} itself: nothing is to merge")
-        if _is_dirty(self._in(tree)):
+        git = self._in(tree)
+        if self._snapshot(tree).tree != git.line("rev-parse", "HEAD^{tree}"):
             raise WorktreeError(f"{tree.path!r} has changes that are not committed: commit them")
         if tree.kind == "copy":
-            return self._apply(tree), ""
-        git = self.at(tree.origin)
-        if git.run("status", "--porcelain", "--untracked-files=no").strip():
-            raise WorktreeError(
-                f"{tree.origin!r} has uncommitted changes: commit or stash them, then merge again"
-            )
-        tip = git.line("rev-parse", "--verify", f"refs/heads/{tree.branch}^{{commit}}")
-        self._refuse_conflicts(git, tree, tip)
-        if squash:
-            git.run("merge", "-q", "--squash", tip)
-            git.commit(message, "--allow-empty")
-        else:
-            git.run("merge", "-q", "--no-ff", "-m", message, tip, env=git.identity())
-        return tip, git.line("rev-parse", "HEAD")
+            return self._merge_copy(tree, message), ""
+        with changing(tree.origin, self._environment) as git:
+            return Checkout(git).merge(tree.branch, message, squash=squash)
 
-    def remove(self, tree: Worktree, merged: str = "") -> None:
+    def resume(self, tree: Worktree) -> None:
+        """Prepare the tree of an agent whose processes were killed for the next one."""
+        if tree.kind == "worktree":
+            remove_stale_lock(self._in(tree))
+
+    def settle(self, tree: Worktree) -> Move | None:
+        """End a merge into this tree's origin that a crash cut; the merge if it has happened."""
+        if tree.kind == "shared" or not Path(tree.origin).is_dir():
+            return None
+        origin = _origin_of_copy(tree) if tree.kind == "copy" else ""
+        if origin and not Path(origin).is_dir():
+            return None
+        with changing(tree.origin, self._environment, origin) as git:
+            return Checkout(git).settle()
+
+    def remove(self, tree: Worktree, merged: str = "", commit: str = "") -> None:
         """Take the tree and its branch away. Raises WorktreeError when work would be lost."""
-        if lost := self.unsaved(tree, merged):
-            raise WorktreeError(f"{tree.path!r} has {lost}: merge it first{_by_hand(tree)}")
+        if lost := self.unsaved(tree, merged, commit):
+            raise WorktreeError(f"{tree.path!r} has {lost}: merge or save it first{_by_hand(tree)}")
         if tree.kind == "shared":
             return
         if tree.kind == "copy":
+            reopen_all(tree.path)
             shutil.rmtree(tree.path, ignore_errors=True)
             shutil.rmtree(tree.git_dir, ignore_errors=True)
             return
         if not (Path(tree.origin).is_dir() or Path(tree.path).is_dir()):
             return  # the repository is gone, and all its branches with it
-        git = self.at(tree.origin)
-        if Path(tree.path).is_dir():
-            git.run("worktree", "remove", tree.path)
-        git.run("worktree", "prune")
-        if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{tree.branch}"):
-            git.run("branch", "-q", "-D", tree.branch)
+        with changing(tree.origin, self._environment) as git:
+            if Path(tree.path).is_dir():
+                reopen_all(tree.path)
+                # Forced: otherwise git looks for changes itself, also in nested repositories.
+                git.run("worktree", "remove", "--force", tree.path)
+            git.run("worktree", "prune")
+            if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{tree.branch}"):
+                git.run("branch", "-q", "-D", tree.branch)
 
     # --- inside ------------------------------------------------------------------------------
 
@@ -287,54 +298,45 @@ class Worktrees:
     def _in(self, tree: Worktree) -> Git:
         return Git(tree.path, self._environment, tree.git_dir)
 
-    @contextmanager
-    def _all_staged(self, tree: Worktree) -> Iterator[tuple[Git, dict[str, str]]]:
-        """An index of its own with all of the tree: the agent's own index is not touched."""
+    def _snapshot(self, tree: Worktree) -> TreeSnapshot:
         if not tree.base:
             raise WorktreeError(f"{tree.path!r} is not a git repository: nothing to compare with")
-        git = self._in(tree)
-        with tempfile.TemporaryDirectory(prefix="zot-index-") as folder:
-            index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
-            git.run("read-tree", "HEAD", env=index)
-            git.run("add", "-A", env=index)
-            yield git, index
+        if tree.kind == "shared":
+            return take_snapshot(self.at(tree.origin), reopen=False)
+        return take_snapshot(self._in(tree), reopen=True)
 
-    def _refuse_conflicts(self, git: Git, tree: Worktree, tip: str) -> None:
-        done = git.attempt("merge-tree", "--write-tree", "--name-only", "-z", "@", tip)
-        if done.returncode == 0:
-            return
-        if done.returncode != 1:
-            said = done.stderr.decode(errors="replace").strip()[:500]
-            raise WorktreeError(f"cannot merge {tree.branch} into {tree.origin!r}: {said}")
-        # The id of a tree, the paths, and after an empty one notes for people.
-        said = done.stdout.decode(errors="replace").split("\0\0", 1)[0]
-        paths = tuple(dict.fromkeys(said.split("\0")[1:]))
-        raise MergeConflict(
-            f"{tree.branch} and the checkout both changed {', '.join(paths[:10])}; nothing was "
-            f"merged. Do it by hand: git -C {tree.origin!r} merge {tree.branch}",
-            paths,
-        )
-
-    def _apply(self, tree: Worktree) -> str:
-        """Apply what changed in a copy to the directory it is of."""
-        with self._all_staged(tree) as (git, index):
-            said = git.run(*DIFF, "--binary", tree.base, env=index)
-            patch = said.encode(errors="surrogateescape")
-            tip = git.line("rev-parse", "HEAD")
-        if not patch:
+    def _merge_copy(self, tree: Worktree, message: str) -> str:
+        """Bring what changed in a copy into the directory it is of, as between two branches: the
+        copy's beginning is the base, the directory as it is now the other side."""
+        git_dir = _origin_of_copy(tree)
+        with changing(tree.origin, self._environment, git_dir) as git:
+            if Path(git_dir).is_dir():
+                Checkout(git).settle()
+                shutil.rmtree(git_dir)
+            words = ("clone", "-q", "--bare", "--shared", tree.git_dir, git_dir)
+            self._in(tree).run(*words)
+            git.run("config", "core.bare", "false")
+            branch = git.line("symbolic-ref", "--short", "HEAD")
+            git.run("read-tree", "--empty")
+            now = take_snapshot(git, reopen=False)
+            ours = git.commit_tree(now.tree, (tree.base,), "as it is now")
+            git.run("update-ref", "--no-deref", "HEAD", ours)
+            git.run("read-tree", ours)
+            try:
+                tip, _ = Checkout(git).merge(branch, message, squash=False)
+            except MergeConflict as error:
+                raise MergeConflict(
+                    f"{tree.origin!r} has changed since the agent began, in the same places: "
+                    f"{', '.join(error.paths[:10])}; nothing was merged",
+                    error.paths,
+                ) from error
+            shutil.rmtree(git_dir)
             return tip
-        # The directory is in no repository, and git must not find one above it.
-        above = str(Path(tree.origin).parent)
-        git = Git(tree.origin, self._environment)
-        outside = {"GIT_CEILING_DIRECTORIES": above}
-        tried = git.attempt("apply", "--check", "--binary", "-", env=outside, given=patch)
-        if tried.returncode:
-            said = tried.stderr.decode(errors="replace").strip()[:1000]
-            raise MergeConflict(
-                f"{tree.origin!r} has changed since the agent began; nothing was merged: {said}", ()
-            )
-        git.run("apply", "--binary", "-", env=outside, given=patch)
-        return tip
+
+
+def _origin_of_copy(tree: Worktree) -> str:
+    """The repository that is made for a merge of a copy: its checkout is the original."""
+    return str(Path(tree.git_dir).with_name("merge.git"))
 
 
 def _entries(git: Git) -> list[tuple[Path, Path]]:
@@ -346,10 +348,6 @@ def _entries(git: Git) -> list[tuple[Path, Path]]:
         if link:
             entries.append((entry, Path(os.fsdecode(link.strip())).parent))
     return entries
-
-
-def _is_dirty(git: Git) -> bool:
-    return bool(git.run("status", "--porcelain", "--untracked-files=normal").strip())
 
 
 def _size_of(directory: str) -> int:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 BATCH = 16 * 1024
-MODELS = ("fake-model", "claude-sonnet-4-5", "gpt-5")
+MODELS = ("fake-model", "claude-sonnet-5-5", "gpt-6.1-sol")
 GARBAGE = (
     b"data: {not json}\n\n",
     b"event: no_such_event\ndata: {}\n\n",
@@ -43,6 +43,13 @@ PINGS: dict[replies.Dialect, bytes] = {
     "responses": b": keep-alive\n\n",
     "google": b": keep-alive\n\n",
 }
+FAULTS = frozenset(
+    (
+        *("status", "hang", "cut", "reset", "error", "garbage", "nostop", "refuse", "html"),
+        *("blank", "json", "type", "gzip", "redirect", "junk"),
+    )
+)
+"""What `tries` ends."""
 OVERFLOW = "prompt is too long: 210000 tokens > 200000 maximum"
 
 
@@ -216,17 +223,24 @@ class FakeServer:
             return "error", True
         call = replies.read_call(seen.dialect, seen.path, seen.body, connection.last_size)
         turn = turn_for(call.prompt, call.turn)
+        if "tries" in turn.options and not self._is_early(call, turn.options["tries"]):
+            turn.options = {key: turn.options[key] for key in turn.options if key not in FAULTS}
         if "status" in turn.options and self._fails(call, turn):
             self._fail(connection, call, turn, seen)
             return "error", True
         if head_fault(connection, turn):
             return "fault", False
-        return Player(connection, replies.build_reply(call, turn), turn, seen).play()
+        return Player(connection, self._build(call, turn, seen), turn, seen).play()
+
+    def _build(self, call: replies.FakeCall, turn: FakeTurn, seen: Seen) -> replies.FakeReply:
+        return replies.build_reply(call, turn)
 
     def _fails(self, call: replies.FakeCall, turn: FakeTurn) -> bool:
         _, _, times = turn.options["status"].partition(":")
-        if not times:
-            return True
+        return not times or self._is_early(call, times)
+
+    def _is_early(self, call: replies.FakeCall, times: str) -> bool:
+        """Whether the call is one of the first so many attempts; counts it."""
         with self._lock:
             key = (call.prompt, call.turn)
             self._attempts[key] = self._attempts.get(key, 0) + 1
@@ -311,7 +325,9 @@ def head_fault(connection: FakeConnection, turn: FakeTurn) -> bool:
     if options.get("hang") == "":
         connection.hang()
     for how in ("cut", "reset"):
-        if options.get(how) == "0":
+        if options.get(how) in ("0", "head"):
+            if options[how] == "head":
+                connection.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/ev")
             connection.drop(how)
             return True
     page = b"<!DOCTYPE html>\n<html><body>Please log in to the network</body></html>\n"

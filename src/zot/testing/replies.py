@@ -154,6 +154,8 @@ class FakeBlock(Struct):
     id: str = ""
     name: str = ""
     args: str = ""
+    signature: str = "c2lnbmVk"
+    """Of a thought, where the API signs it."""
 
 
 class FakeReply(Struct):
@@ -270,7 +272,7 @@ def anthropic_block(index: int, block: FakeBlock, options: dict[str, str]) -> It
             start = {"type": "thinking", "thinking": "", "signature": ""}
             yield "open", event("start", content_block=start)
             yield from deltas(block.texts, lambda text: delta("thinking_delta", "thinking", text))
-            yield "open", delta("signature_delta", "signature", "c2lnbmVk")
+            yield "open", delta("signature_delta", "signature", block.signature)
         case "tool":
             call = {"type": "tool_use", "id": block.id, "name": block.name, "input": {}}
             yield "open", event("start", content_block=call)
@@ -375,6 +377,7 @@ def responses_block(
                 block.texts, lambda piece: event("output_text.delta", **at, delta=piece)
             )
             item["content"] = [{"type": "output_text", "text": text, "annotations": []}]
+            item |= {"phase": options["phase"]} if "phase" in options else {}
         case "think":
             item = {"id": new_id("rs"), "type": "reasoning", "summary": []}
             yield "open", event("output_item.added", **at, item=item)

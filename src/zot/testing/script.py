@@ -25,6 +25,7 @@ Shape of the answer:
     stop:REASON      another reason to stop            usage:I,O,R,W   other token counts
     nousage          no token counts                   noindex, noid, whole   calls as some servers
     toolid:KIND      empty, long, lf or same: ids of calls that cannot be used
+    phase:WORD       responses: commentary or final_answer, beside each text
     nodone           chat: no [DONE] at the end        close      ends with the connection
     rounds:N, loop   take this turn N times, or for ever
 
@@ -33,7 +34,9 @@ Faults:
     overflow         the error says that the prompt is too long
     echo-key         the error repeats the key it was sent
     hang             never answer                      hang:headers, hang:N   after head, N deltas
+    tries:N          faults strike in the first N attempts only
     cut[:N]          close after N deltas, or in the middle; cut:0 before the head
+    cut:head         close in the middle of the head
     reset[:N]        the same with a TCP reset
     error[:TYPE]     an error event in the middle      garbage    lines that are not events
     nostop           leave out what ends an answer     refuse     the model refuses
@@ -63,7 +66,8 @@ FORMS = {
     **dict.fromkeys(("noindex", "noid", "whole", "nodone", "close", "overflow", "echo-key"), ""),
     "refuse": "",
     "rounds": NUMBER,
-    **dict.fromkeys(("cut", "reset"), r"|\d+"),
+    **dict.fromkeys(("cut", "reset"), r"|\d+|head"),
+    "tries": NUMBER,
     "hang": r"|\d+|headers",
     "error": r"|\w+",
     "status": r"[1-5]\d\d(:\d+)?",
@@ -72,6 +76,7 @@ FORMS = {
     "usage": r"\d+(,\d+){0,3}",
     "toolid": r"empty|long|lf|same",
     "type": r"\S+",
+    "phase": r"\w+",
 }
 WORD = re.compile(r"([a-z][a-z-]*)(?::(.*))?\Z", re.DOTALL)
 UNICODE = (

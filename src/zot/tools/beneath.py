@@ -15,6 +15,9 @@ import os
 import stat
 import sys
 
+from zot.beneath import LOOK, is_below, open_real
+from zot.beneath import parts_of as _parts
+from zot.obeyed import is_obeyed, is_repository
 from zot.tools.disk import FOLDER, READ, Disk, Outside
 
 TYPE_CHECKING = False
@@ -25,18 +28,9 @@ if TYPE_CHECKING:
 
 OPENAT2 = 437  # the same number on every machine that has it
 BENEATH_NO_MAGIC = 0x08 | 0x02  # RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS
-LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK) | os.O_CLOEXEC
-"""To learn what a path is, without opening what is there."""
 MAX_LINKS = 40
 RACED = 100
 """How often the kernel is asked again when a rename crossed its way."""
-PROTECTED = (".git", ".zot")
-"""What git and zot would run or obey later, outside of any jail."""
-OBEYED = frozenset(PROTECTED) | {
-    *(".mcp.json", ".vscode", ".idea", ".envrc", ".claude", ".codex", ".cursor", ".husky"),
-    ".pre-commit-config.yaml",
-}
-"""Likewise, by these and by the programs they are named after. Not writable, at any depth."""
 REPOSITORY = ("HEAD", "commondir", "objects", "refs")
 
 
@@ -100,10 +94,6 @@ def walk_open(root: int, path: str, flags: int) -> int:
             os.close(fd)
 
 
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]
-
-
 def read_link(name: str, folder: int) -> str | None:
     """Where a symlink leads; None for what is none, or not there."""
     try:
@@ -115,7 +105,7 @@ def read_link(name: str, folder: int) -> str | None:
 
 
 def path_of(fd: int) -> str:
-    """Where an open file is, in the words of the kernel."""
+    """Where an open file is now, in the words of the kernel."""
     if sys.platform == "darwin":
         return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"/proc/self/fd/{fd}")
@@ -135,29 +125,27 @@ def has_openat2() -> bool:
     return True
 
 
-def is_below(path: str, directory: str) -> bool:
-    """Whether a path, without symlinks, is the directory or lies in it."""
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
-
-
-def is_obeyed(name: str) -> bool:
-    return name[:1] == "." and name.casefold() in OBEYED  # some file systems take .GIT for .git
-
-
-def is_repository(names: Collection[str]) -> bool:
-    """Whether git takes a directory with these names for a repository, without any `.git`."""
-    return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
-
-
 class Beneath(Disk):
-    """`protected` are more names, of the root only, below which nothing is written."""
+    """`protected` are more names, of the root only, below which nothing is written. `real`: the
+    root without symlinks, where the caller has resolved it; they are not followed again.
 
-    def __init__(self, root: str, protected: Collection[str] = ()) -> None:
-        self.root = os.path.realpath(root)
+    The root stays open: whoever can swap it for another directory, or a symlink, gains nothing.
+
+    Raises:
+        OSError: there is no such directory.
+    """
+
+    def __init__(self, root: str, protected: Collection[str] = (), real: str = "") -> None:
+        self.root = real or os.path.realpath(root)
+        self.folder = open_real(self.root, LOOK | os.O_DIRECTORY)
         self._protected = frozenset(protected)
         self._names = (os.path.abspath(root), self.root)
         """How the root may be written at the beginning of a path."""
         self._open_beneath = kernel_open if has_openat2() else walk_open
+
+    def __del__(self) -> None:
+        if hasattr(self, "folder"):
+            os.close(self.folder)
 
     # --- as any disk -------------------------------------------------------------------------
 
@@ -302,15 +290,12 @@ class Beneath(Disk):
         raise self._outside(path)
 
     def _open(self, relative: str, flags: int, path: str) -> int:
-        root = os.open(self.root, LOOK | os.O_DIRECTORY)
         try:
-            return self._open_beneath(root, relative, flags)
+            return self._open_beneath(self.folder, relative, flags)
         except OSError as error:
             if error.errno == errno.EXDEV:
                 raise self._outside(path) from None
             raise
-        finally:
-            os.close(root)
 
     def _outside(self, path: str) -> Outside:
         return Outside(

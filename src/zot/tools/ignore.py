@@ -18,6 +18,8 @@ from zot.tools.disk import Disk
 from zot.tools.wildcard import DEEP, BadPattern, Segments, compile_segments, matches, name_regex
 
 MAX_SIZE = 1 << 20
+MAX_LINE = 4096
+"""Of a pattern: no path is longer."""
 META = frozenset("*?[\\")
 
 
@@ -68,7 +70,8 @@ class Names:
     def __init__(self, patterns: list[str]) -> None:
         plain = [pattern for pattern in patterns if not META.intersection(pattern)]
         endings = [p for p in patterns if p[0] == "*" and not META.intersection(p[1:])]
-        others = [name_regex(p) for p in patterns if p not in {*plain, *endings}]
+        simple = {*plain, *endings}
+        others = [name_regex(p) for p in patterns if p not in simple]
         self._plain = frozenset(plain)
         self._endings = tuple(pattern[1:] for pattern in endings)
         joined = "|".join(f"(?:{regex})" for regex in others)
@@ -92,7 +95,7 @@ class IgnoreRule:
 
 def _parse(line: str) -> IgnoreRule | None:
     line = _without_trailing_spaces(line.removesuffix("\r"))
-    if not line or line.startswith("#"):
+    if not line or line.startswith("#") or len(line) > MAX_LINE:
         return None
     negated = line.startswith("!")
     if negated:

@@ -21,22 +21,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from zot.beneath import LOOK, identity, is_below, open_plain
 from zot.cancel import Cancel
 from zot.core.shell import Program, Tell
-from zot.errors import ConfigError, ToolError
+from zot.errors import ConfigError, NotStarted, ToolError
 from zot.files import lock
 from zot.home import user_dir
+from zot.obeyed import PROTECTED, Key, Look, Survey, Thing, is_repository, put_right
+from zot.record import record_path, recover
 from zot.text import Frozen
 from zot.tools import paths
-from zot.tools.beneath import PROTECTED, Beneath, is_below, is_repository
-from zot.tools.disk import READ
-from zot.tools.obeyed import Look, Survey, Thing, Watch, few_covers, linked_files, make_harmless
+from zot.tools.aftermath import Residents, Watch, sentences
+from zot.tools.beneath import Beneath
+from zot.tools.disk import FOLDER, READ
 from zot.tools.place import Job, Place
+from zot.tools.quiet import Quiet, QuietTimes
 from zot.tools.seccomp import filter_for
-from zot.trees import GIVEN
+from zot.walls import ARGUMENTS, FILTER, MOVED, Cover, packed
 
 if TYPE_CHECKING:
     from zot.tools.process import ProcessResult, Supervisor
+
+    Rest = tuple[dict[str, str], Callable[[bytes], None], Cancel, float | None]
 
 SECRETS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".password-store",
@@ -61,6 +67,8 @@ RESOLVER = "/etc/resolv.conf"
 COVER = 0o1500
 """The mode of a directory that covers what is not there: nobody else makes one like it."""
 PROBE_SECONDS = 10.0
+TRIES = 5
+"""How often a command is begun that another one kept from beginning."""
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
 """Variables that a command in the jail does not see."""
 PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
@@ -80,23 +88,42 @@ class Jail(Place):
         self.root = os.path.realpath(cwd)
         self.zot_home = os.path.realpath(zot_home)
         check(self.root, self.zot_home, environ)
-        self.bounds = {"root": self.root}
+        self.bounds = {"root": self.root, "real": self.root}
         self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
-        self._beneath = JailDisk(cwd, self._protected)
+        try:
+            self._beneath = JailDisk(cwd, self._protected, self.root)
+        except OSError as error:
+            raise ConfigError(
+                f"--jail needs a project's directory: {self.root!r} cannot be opened"
+                f" ({paths.reason(error)})"
+            ) from error
         self.disk = self._beneath
+        self._root_fd = self._beneath.folder
+        """The root itself, whatever its path leads to."""
         self._ready = False
         self._modern = True
         """bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
         self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
-        self._survey = Survey(self.root)
-        self._linked: list[str] = []
-        self._all_links = True
-        """The whole tree was searched for them."""
+        self._survey = Survey(self.root, self._root_fd)
+        self._quiet = QuietTimes(self._look_around)
         self._looking = threading.Lock()
-        self._commands: list[Look] = []
+        self._commands: dict[int, Look] = {}
         """Those that run now, by what was there before each of them."""
-        self._residents = Residents(lambda before: self._made_harmless(before, spare=True))
-        remove_covers(self.root)
+        self._renamed: set[Key] = set()
+        """What was renamed while something ran that still runs."""
+        self._top: dict[int, list[Key]] = {}
+        """What covers the protected names at the top, for each that runs."""
+        self._residents = Residents(lambda before: self._look_again(before, spare=True))
+        remove_covers(self._root_fd)
+        self._recovered = self._recover()
+        """What was renamed because a zot was killed; said with the first command."""
+
+    def _recover(self) -> list[str]:
+        try:
+            after = recover(record_path(self.zot_home, self.root), self.root)
+        except OSError as error:
+            return [f"jailed: cannot look for what a killed zot left: {paths.reason(error)}"]
+        return [] if after is None else sentences(after, self.root)
 
     # --- files -------------------------------------------------------------------------------
 
@@ -115,20 +142,31 @@ class Jail(Place):
         env = visible(job.env)
         notes: list[str] = []
         with self._walls(supervisor, env, job.cancel, notes.append) as walls:
-            self._commands.append(walls.before)
+            self._commands[id(walls)] = walls.before
             try:
                 # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
                 # background process to name, nor let `cmd > >(tee log)` finish.
-                result = supervisor.run(
-                    [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)],
-                    *(Path(self.root), env, job.on_output, job.cancel, job.timeout, self._filter),
-                )
+                argv = [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)]
+                rest = env, job.on_output, job.cancel, job.timeout
+                result = self._started(supervisor, argv, rest, walls)
             finally:
-                self._commands.remove(walls.before)
+                del self._commands[id(walls)]
         # bubblewrap's own first process outlives the shell as long as something else does.
         own = f"{walls.words[0]} "
         left = tuple(name for name in result.leftovers if not name.startswith(own))
         return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
+
+    def _started(
+        self, supervisor: Supervisor, argv: list[str], rest: Rest, walls: Walls
+    ) -> ProcessResult:
+        """Run it; again if a command beside it moved what is to be covered, and nothing ran."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return supervisor.run(argv, Path(self.root), *rest, self._plan(walls))
+            except NotStarted as error:
+                if MOVED not in str(error) or not tries_left:
+                    raise
+        raise AssertionError
 
     @contextmanager
     def confined(
@@ -150,7 +188,8 @@ class Jail(Place):
         env, network = program.env, program.network
         with self._walls(supervisor, env, cancel, tell, lasts=True, network=network) as walls:
             argv = [*walls.words, "--chdir", program.folder, "--", *program.argv]
-            yield msgspec.structs.replace(program, argv=argv, given=self._filter, jailed=True)
+            plan = self._plan(walls)
+            yield msgspec.structs.replace(program, argv=argv, plan=plan, jailed=True)
 
     @contextmanager
     def _walls(
@@ -166,7 +205,6 @@ class Jail(Place):
         """What keeps something in, while the block lasts. `tell` hears what is weak about it, and
         what appeared meanwhile and was renamed; `lasts`: commands come and go beside it."""
         program = self._bubblewrap()
-        before = self._survey.look()
         told: list[str] = []
 
         def tell_once(note: str) -> None:
@@ -174,27 +212,75 @@ class Jail(Place):
                 told.append(note)
                 tell(note)
 
-        def look() -> list[str]:
-            return self._made_harmless(before)
-
+        secrets = self._secrets()
+        quiet = self._enter(secrets)
+        top: list[Key] = []
+        self._top[id(top)] = top
+        before = quiet.look
         try:
-            with protected(self.root, self._protected) as protections:
-                if not self._ready:
-                    self._linked, self._all_links = linked_files(self.root)
-                    self._probe(supervisor, program, protections, env, cancel)
-                    self._ready = True
-                    for note in self._weaknesses():
-                        tell_once(note)
-                words = [*self._wrap(program, network=network), *protections]
-                words += self._covers(before.things.values())
-                stays = self._residents.one_more(before, tell_once)
-                with stays if lasts else Watch(look, tell_once):
-                    yield Walls(words, before)
-        finally:  # also after an error: it may have run all the same
-            for note in () if lasts else look():
+            for note in (*self._recovered, *quiet.notes):
                 tell_once(note)
+            self._recovered = []
+            before = quiet.first_look() or self._look()
+            with protected(self._root_fd, self.root, self._protected) as covers:
+                top[:] = [(device, inode) for _, device, inode, _ in covers]
+                if not self._ready:
+                    words = [*self._wrap(program, secrets), *ARGUMENTS]
+                    self._probe(supervisor, env, cancel, Walls(words, before, covers, quiet))
+                    self._ready = True
+                    for note in self._weaknesses(quiet):
+                        tell_once(note)
+                words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
+                stays = self._residents.one_more(before, tell_once)
+                watch = Watch(lambda: self._look_again(before), tell_once)
+                with stays if lasts else watch:
+                    yield Walls(words, before, covers, quiet)
+        finally:  # also after an error: it may have run all the same
+            for note in self._leave(quiet, before, look=not lasts):
+                tell_once(note)
+            del self._top[id(top)]
 
-    def _weaknesses(self) -> list[str]:
+    def _enter(self, secrets: list[str]) -> Quiet:
+        hidden = [path for path in secrets if is_below(path, self.root)]
+        with self._looking:
+            try:
+                return self._quiet.enter(hidden)
+            except OSError as error:
+                where = record_path(self.zot_home, self.root)
+                raise paths.failed(f"jailed: cannot use {where!r}", error) from error
+
+    def _leave(self, quiet: Quiet, before: Look, *, look: bool) -> list[str]:
+        """What was renamed at the end of a command, or of the last program in the jail."""
+        with self._looking:
+            try:
+                alone = self._quiet.users == 1 and quiet.is_alone()
+                return self._put_right(quiet, before, alone=alone) if look or alone else []
+            finally:
+                if self._quiet.leave():
+                    self._renamed.clear()
+
+    def _look_again(self, before: Look, *, spare: bool = False) -> list[str]:
+        """What was renamed while something runs."""
+        with self._looking:
+            quiet = self._quiet.current
+            return [] if quiet is None else self._put_right(quiet, before, spare=spare)
+
+    def _look_around(self, hidden: list[str]) -> Quiet:
+        record = record_path(self.zot_home, self.root)
+        return Quiet(self._survey, self._root_fd, record, self._protected, hidden)
+
+    def _look(self) -> Look:
+        with self._looking:
+            return self._survey.look()
+
+    def _plan(self, walls: Walls) -> bytes:
+        """What the keeper must know to make the walls that bubblewrap cannot make."""
+        covers = [*walls.covers, *walls.quiet.covers()]
+        covers.sort(key=lambda cover: cover[3])  # secrets last: nothing is mounted over them
+        record = record_path(self.zot_home, self.root)
+        return packed(self._filter, self.root, os.fstat(self._root_fd), covers, record)
+
+    def _weaknesses(self, quiet: Quiet) -> list[str]:
         """What this system cannot do for the jail."""
         notes = []
         if not self._modern:
@@ -204,49 +290,37 @@ class Jail(Place):
             )
         if not self._filter:
             notes.append(f"jailed, but without a filter of system calls for {os.uname().machine}")
-        if not self._all_links:
+        if not quiet.look.finished:
             notes.append(
                 f"jailed, but {self.root!r} is too large to be searched for files with another"
                 " name outside of it: a command that writes to one changes it there too"
             )
         return notes
 
-    def _covers(self, things: Iterable[Thing]) -> list[str]:
-        """Arguments that make read-only what must not change, but for the outermost names, which
-        are protected anyway."""
-        paths = few_covers([*(thing.cover for thing in things), *self._linked])
-        full = [os.path.join(self.root, path) for path in paths if path not in self._protected]
-        return [
-            word
-            for path in full
-            if not os.path.islink(path)
-            for word in ("--ro-bind-try", path, path)
-        ]
+    def _put_right(
+        self, quiet: Quiet, before: Look, *, spare: bool = False, alone: bool = False
+    ) -> list[str]:
+        """Rename what appeared; what to say of it. Whatever was there before the command is left
+        to the one that made it, unless nothing else runs here any more (`alone`). `spare`:
+        likewise what a command may have made that still runs, whose result tells the model."""
+        quiet.touch()
+        running = list(self._commands.values())
+        own = {key for keys in self._top.values() for key in keys}
 
-    def _made_harmless(self, before: Look, *, spare: bool = False) -> list[str]:
-        """Rename what appeared since; what to say of it. `spare`: not what a command may have made
-        that still runs. That is done for the command, whose result tells the model."""
-        notes = []
-        with self._looking:  # two who see the same would rename it twice
-            now = self._survey.look()
-            for thing in now.things.values():
-                if thing.path in PROTECTED or before.had(thing, self.root):
-                    continue
-                if spare and not all(known.had(thing, self.root) for known in self._commands):
-                    continue
-                try:
-                    notes.append(make_harmless(thing, self._beneath))
-                except OSError as error:
-                    notes.append(
-                        f"jailed: {thing.path!r} appeared, which other programs obey, and could"
-                        f" not be renamed: {paths.reason(error)}; remove it"
-                    )
-        if not (before.finished and now.finished):
-            notes.append(
-                f"jailed: {self.root!r} is too large to be looked through for names that"
-                " other programs obey, such as .git; check them before you use them"
-            )
-        return notes
+        def is_old(thing: Thing) -> bool:
+            if quiet.had(thing) or thing.key in own:
+                return True
+            if alone or thing.key in self._renamed:  # or a command gave it its name back
+                return False
+            if spare:
+                return not all(thing.key in look.things for look in running)
+            return thing.key in before.things
+
+        after = put_right(self._survey, self._root_fd, is_old, quiet.look)
+        self._renamed.update(thing.key for thing, _ in after.renamed)
+        if not quiet.look.finished:
+            after = after._replace(finished=False)
+        return sentences(after, self.root)
 
     def _bubblewrap(self) -> str:
         program = paths.executable("bwrap", Path(self.root), self.environ)
@@ -258,7 +332,7 @@ class Jail(Place):
             )
         return program
 
-    def _wrap(self, program: str, *, network: bool = False) -> list[str]:
+    def _wrap(self, program: str, secrets: list[str], *, network: bool = False) -> list[str]:
         """bubblewrap with its arguments, in order: what comes later lies on top."""
         words = [program, *NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
         if not network:
@@ -266,7 +340,7 @@ class Jail(Place):
         if self._modern:
             words.append("--disable-userns")
         if self._filter:
-            words += ["--seccomp", str(GIVEN)]
+            words += ["--seccomp", str(FILTER)]
         words += ["--ro-bind", "/", "/", "--dev", "/dev"]
         # Root without its powers still owns /proc/sys, where it could change the whole machine.
         words += ["--proc", "/proc", "--remount-ro", "/proc"]
@@ -279,9 +353,10 @@ class Jail(Place):
         if network:  # where names are looked up may be said below /run
             resolver = os.path.realpath(RESOLVER)
             words += ["--ro-bind-try", resolver, resolver]
-        words += ["--bind", self.root, self.root]
-        for path in self._secrets():
-            words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
+        for path in secrets:
+            if not is_below(path, self.root):
+                is_folder = os.path.isdir(path)
+                words += ["--tmpfs", path] if is_folder else ["--ro-bind", "/dev/null", path]
         return words
 
     def _secrets(self) -> list[str]:
@@ -297,26 +372,23 @@ class Jail(Place):
         )
 
     def _probe(
-        self,
-        supervisor: Supervisor,
-        program: str,
-        protections: list[str],
-        env: dict[str, str],
-        cancel: Cancel,
+        self, supervisor: Supervisor, env: dict[str, str], cancel: Cancel, walls: Walls
     ) -> None:
         """Can it make a jail here at all? A refusal must not look like the command's own."""
         said = bytearray()
         shell = paths.shell(self.cwd, self.environ)
-        argv = [*self._wrap(program), *protections, "--", shell, "-c", "exit 0"]
-        root = Path(self.root)
-        result = supervisor.run(argv, root, env, said.extend, cancel, PROBE_SECONDS, self._filter)
+        argv = [*walls.words, "--", shell, "-c", "exit 0"]
+        rest = env, said.extend, cancel, PROBE_SECONDS
+        result = self._started(supervisor, argv, rest, walls)
         cancel.check()
         if result.exit_code == 0:
             return
         words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
         if self._modern and "nknown option" in words:
             self._modern = False  # before 0.8
-            self._probe(supervisor, program, protections, env, cancel)
+            words_of_old = [*self._wrap(walls.words[0], self._secrets()), *ARGUMENTS]
+            walls = msgspec.structs.replace(walls, words=words_of_old)
+            self._probe(supervisor, env, cancel, walls)
             return
         hint = "it needs user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container"
         hint += " that allows them)"
@@ -333,46 +405,16 @@ class Walls(Frozen):
     """bubblewrap with its arguments, but for the directory and the program."""
     before: Look
     """What was there that other programs obey."""
-
-
-class Residents:
-    """Programs that stay in the jail for long, beside its commands: one look at what appears serves
-    all of them."""
-
-    def __init__(self, look: Callable[[Look], list[str]]) -> None:
-        """`look` renames what appeared since, and tells of it."""
-        self._look = look
-        self._lock = threading.Lock()
-        self._count = 0
-        self._before: Look | None = None
-        self._watching = ExitStack()
-
-    @contextmanager
-    def one_more(self, before: Look, tell: Tell) -> Iterator[None]:
-        """While one of them lives; `before`: what is there as it begins, which counts if it is the
-        first."""
-        with self._lock:
-            self._count += 1
-            if self._count == 1:
-                self._before = before
-                self._watching.enter_context(Watch(lambda: self._look(before), tell))
-            first = self._before or before
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._count -= 1
-                if not self._count:
-                    self._watching.close()
-            for note in self._look(first):
-                tell(note)
+    covers: list[Cover]
+    """Of what is protected at the top of the working directory."""
+    quiet: Quiet
 
 
 class JailDisk(Beneath):
     """What lies beneath the working directory, and the files zot offers besides."""
 
-    def __init__(self, root: str, protected: Collection[str]) -> None:
-        super().__init__(root, protected)
+    def __init__(self, root: str, protected: Collection[str], real: str) -> None:
+        super().__init__(root, protected, real)
         self.offered: set[str] = set()
 
     def open(self, path: str, flags: int = READ) -> int:
@@ -444,76 +486,98 @@ def own_names(*roots: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def protected(root: str, names: Iterable[str]) -> Iterator[list[str]]:
-    """bubblewrap's arguments that make these directories read-only; they must not appear either.
+def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cover]]:
+    """Covers that make these directories of the root read-only; they must not appear either.
 
     What is not there is covered by an empty directory, which is made for the time of the command.
     """
     with ExitStack() as stack:
-        words: list[str] = []
+        covers: list[Cover] = []
         for name in names:
             path = os.path.join(root, name)
-            if os.path.islink(path):
-                raise ToolError(
-                    f"jailed: {path!r} is a symlink, which bubblewrap cannot protect; no command"
-                    " runs. Use the other tools, or run zot without --jail"
-                )
             try:
-                if not os.path.exists(path) or is_empty(path):
-                    stack.enter_context(held(path))
+                fd = stack.enter_context(_opened(folder, name))
             except OSError as error:
                 if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                     continue  # we cannot make it: neither can the command
                 raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
-            words += ["--ro-bind", path, path]
-        yield words
-
-
-def remove_covers(root: str) -> None:
-    """Remove the empty directories that a killed zot left behind, unless another one uses them."""
-    for path in (os.path.join(root, name) for name in PROTECTED):
-        if is_empty(path):
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            _remove_if_last(fd, path)
-            os.close(fd)
-
-
-def is_empty(path: str) -> bool:
-    try:
-        with os.scandir(path) as entries:
-            return next(entries, None) is None
-    except OSError:
-        return False  # `.git` of a worktree is a file
+            status = os.fstat(fd)
+            if stat.S_ISLNK(status.st_mode):
+                raise ToolError(
+                    f"jailed: {path!r} is a symlink, which cannot be protected; no command"
+                    " runs. Use the other tools, or run zot without --jail"
+                )
+            covers.append((name, *identity(status), False))
+        yield covers
 
 
 @contextmanager
-def held(path: str) -> Iterator[None]:
-    """An empty directory at the path. Commands share it; the last one removes it, because that
+def _opened(folder: int, name: str) -> Iterator[int]:
+    """What is there, or an empty directory that is there meanwhile."""
+    try:
+        fd = open_plain(folder, name, LOOK)
+    except FileNotFoundError:
+        fd = -1
+    try:
+        if fd >= 0 and not is_empty(folder, name):
+            yield fd
+            return
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    with held(folder, name) as fd:
+        yield fd
+
+
+def remove_covers(folder: int) -> None:
+    """Remove the empty directories that a killed zot left behind, unless another one uses them."""
+    for name in PROTECTED:
+        if is_empty(folder, name):
+            fd = open_plain(folder, name, FOLDER)
+            _remove_if_last(fd, folder, name)
+            os.close(fd)
+
+
+def is_empty(folder: int, name: str) -> bool:
+    try:
+        fd = open_plain(folder, name, FOLDER)
+    except OSError:
+        return False  # `.git` of a worktree is a file
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def held(folder: int, name: str) -> Iterator[int]:
+    """An empty directory of that name. Commands share it; the last one removes it, because that
     would uncover the place for the others. One that is not of our making stays."""
     while True:
         try:
-            os.mkdir(path, COVER)
+            os.mkdir(name, COVER, dir_fd=folder)
         except FileExistsError:
             pass
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            fd = open_plain(folder, name, FOLDER)
         except FileNotFoundError:
             continue
         try:
             lock(fd, shared=True, wait=True)
             if not os.fstat(fd).st_nlink:
                 continue  # its maker removed it meanwhile
-            yield
+            yield fd
             return
         finally:
-            _remove_if_last(fd, path)
+            _remove_if_last(fd, folder, name)
             os.close(fd)
 
 
-def _remove_if_last(fd: int, path: str) -> None:
+def _remove_if_last(fd: int, folder: int, name: str) -> None:
     status = os.fstat(fd)
     if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
         return
     if lock(fd):  # else it is in use by another command
         with suppress(OSError):  # no longer empty
-            os.rmdir(path)
+            os.rmdir(name, dir_fd=folder)

@@ -108,11 +108,11 @@ class Supervisor:
         on_output: Callable[[bytes], None],
         cancel: Cancel,
         timeout: float | None = None,
-        given: bytes = b"",
+        plan: bytes = b"",
         program: str = "",
     ) -> ProcessResult:
         """Run a program to its end, argv[0] if it is not named. `on_output` gets stdout and stderr
-        as they come; what is `given` it can read from descriptor trees.GIVEN.
+        as they come; `plan` is what the keeper of a jailed program must know (walls.py).
 
         The program is over when its first process exits; what that left behind is stopped. An
         abort is not an exception here: the result says so, and nothing is left running.
@@ -124,7 +124,7 @@ class Supervisor:
         started = time.monotonic()
         mark = os.urandom(8).hex()
         marked = {**env, MARK: mark}
-        job = program or argv[0], list(argv), str(cwd), marked, timeout, self._max_processes, given
+        job = program or argv[0], list(argv), str(cwd), marked, timeout, self._max_processes, plan
         body = marshal.dumps(job)
         for _ in range(ATTEMPTS):
             try:

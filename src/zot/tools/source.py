@@ -105,6 +105,10 @@ class BuiltinTools(ReadySource):
     def jailed(self) -> bool:
         return self._place.jail
 
+    @property
+    def jail_root(self) -> str:
+        return cast("Jail", self._place.get()).root if self.jailed else ""
+
     def set_jail(self, on: bool) -> None:
         if self._tools and on == self._place.jail:
             return
@@ -123,6 +127,10 @@ class BuiltinTools(ReadySource):
             return contextlib.nullcontext(program)
         jail = cast("Jail", self._place.get())
         return jail.confined(self._supervisor.get(), program, cancel, tell)
+
+    @property
+    def has_background(self) -> bool:
+        return self._background.used
 
     def end_background(self) -> None:
         self._background.end_all()

@@ -1,4 +1,5 @@
-"""The helper process that runs commands for zot and leaves nothing behind. Of zot it imports trees.
+"""The helper process that runs commands for zot and leaves nothing behind. Of zot it imports the
+small modules trees and walls.
 
 Three kinds of process live in this file:
 
@@ -28,7 +29,7 @@ import select
 import sys
 import time
 
-from zot import trees
+from zot import trees, walls
 
 NATURAL_END = 0.1
 """Seconds that what a shell left behind may take to finish by itself: `cmd > >(tee log)`."""
@@ -75,7 +76,7 @@ class CommandKeeper:
         env: dict[str, str],
         timeout: float | None,
         max_processes: int,
-        given: bytes,
+        plan: bytes,
     ) -> bool:
         """Run one command; whether it left this process fit for another."""
         self.statuses.clear()
@@ -83,20 +84,31 @@ class CommandKeeper:
             os.dup2(output, fd)
         os.close(output)
         self.control.send(b"+")  # from here on it may have run
+        gate = None
         try:
             os.chdir(cwd)
-            if given:
-                trees.give(given)
+            gate = walls.JailGate(plan) if plan else None
             self.shell = trees.spawn(program, argv, env)
         except OSError as error:
+            if gate is not None:
+                gate.close()
             said = f"{error.filename or program!r}: {error.strerror}"
             report(self.control, NOT_STARTED, 0, [], [], said)
             return False
-        if given:
-            os.close(trees.GIVEN)
+        if gate is not None and (said := gate.build()):
+            trees.kill_all((), self.statuses)
+            gate.open()
+            gate.leave(recover=False)
+            report(self.control, NOT_STARTED, 0, [], [], said)
+            return False
+        if gate is not None:
+            gate.open()
         why = self.wait(timeout, max_processes)
         leftovers, survivors = self.finish(why)
-        report(self.control, why, self.statuses.get(self.shell, -1), leftovers, survivors)
+        status = self.statuses.get(self.shell, -1)
+        is_heard = report(self.control, why, status, leftovers, survivors)
+        if gate is not None:
+            gate.leave(recover=not is_heard)
         for fd in (1, 2):  # the end of the pipe is what wakes zot, which then finds the report
             os.dup2(0, fd)
         return clean(why, leftovers, survivors)
@@ -178,12 +190,14 @@ def report(
     leftovers: list[str],
     survivors: list[str],
     error: str = "",
-) -> None:
+) -> bool:
+    """Tell zot; False: it is gone, nobody wants to know."""
     body = marshal.dumps((why, status, leftovers, survivors, error))
     try:
         control.sendall(len(body).to_bytes(4, "big") + body)
     except OSError:
-        pass  # zot is gone; nobody wants to know
+        return False
+    return True
 
 
 # --- the helper: one runtime -----------------------------------------------------------------

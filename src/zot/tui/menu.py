@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from zot.tui.cells import EMPTY, Line, cells, clean, clip, plain, window, wrap
+from zot.tui.cells import EMPTY, Line, cells, clean, clip, line_cells, plain, window, wrap
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
 from zot.tui.keys import KeyPress
@@ -221,6 +221,16 @@ def _distance(word: str, text: str) -> int | None:
     return 2 + place - first
 
 
+def end_of_line(line: Line, width: int) -> Line:
+    """The line, or as much of its end as there is room for: of a path the name of the file."""
+    if line_cells(line) <= width:
+        return line
+    style, text = line[-1][0], plain(line)
+    while text and cells(text) > width - 3:
+        text = text[1:]
+    return ((style, f"...{text}"),)
+
+
 class AnswerKey(Struct, frozen=True):
     """One of the answers a question offers."""
 
@@ -229,6 +239,8 @@ class AnswerKey(Struct, frozen=True):
     value: object
     wants_text: bool = False
     """The person may say more: a reason, a name; Enter ends it."""
+    short: str = ""
+    """The label where there is little room."""
 
 
 TakesAnswer = Callable[[object, str], None]
@@ -245,10 +257,16 @@ class ShownQuestion(Struct, frozen=True):
     """Empty: only a text is asked for."""
     text: str = ""
     """What stands in the field to begin with."""
+    subject: Line = ()
+    """What it is about, below the title: always seen."""
+    start: Callable[[list[Line]], int] = lambda lines: 0
+    """The line of the body that is seen first, where not all of it is."""
 
 
 class QuestionBox(Overlay):
-    """A question with its body, and answers by key; up, down and Enter too."""
+    """A question with its body, and answers by key; arrows and Enter too."""
+
+    tall = True
 
     def __init__(
         self,
@@ -263,15 +281,21 @@ class QuestionBox(Overlay):
         self._answer = answer
         self._leave = leave
         self._chosen = 0
-        self._top = 0
-        """Lines of the body that were scrolled away."""
+        self._subject = question.subject
+        self._start = question.start
+        self._top: int | None = None
+        """The first line of the body that is seen; None: nobody has scrolled."""
+        self._seen_top = 0
+        """The same, as it was drawn."""
         self._field = Editor()
         self._field.set(question.text)
         self._writing = None if self._replies else AnswerKey("", "", None, wants_text=True)
 
     def draw(self, width: int, height: int) -> Drawn:
-        foot = self._field_line(width) if self._writing else self._reply_lines(width)
-        head: list[Line] = wrap([("heading", clean(self.title))], width)
+        foot = self._field_line(width) if self._writing else self._reply_lines(width, height)
+        head: list[Line] = wrap([("heading", clean(self.title))], width)[: max(1, height // 4)]
+        if self._subject:
+            head.append(end_of_line(self._subject, width))
         room = max(0, height - len(head) - len(foot.lines))
         body = self._body(width) if callable(self._body) else wrap([("", clean(self._body))], width)
         body = self._scrolled(body, room)
@@ -285,15 +309,18 @@ class QuestionBox(Overlay):
         """As much of a long body as fits, from where it was scrolled to."""
         if len(body) <= room:
             return body
-        seen = max(0, room - 1)
-        self._top = max(0, min(self._top, len(body) - seen))
-        hidden = len(body) - self._top - seen
+        seen = max(1, room - 1)
+        top = self._start(body) - (seen > 3) if self._top is None else self._top
+        top = self._seen_top = max(0, min(top, len(body) - seen))
+        self._top = None if self._top is None else top
+        hidden = len(body) - top - seen
         text = f"  ... {hidden} more lines (page down)" if hidden else "  (page up)"
-        return [*body[self._top : self._top + seen], (("dim", text),)][:room]
+        return [*body[top : top + seen], (("dim", text),)][:room]
 
     def spoken(self) -> list[str]:
         body = self._body(1_000) if callable(self._body) else wrap([("", clean(self._body))], 1_000)
-        lines = [clean(self.title), *(plain(line) for line in body)]
+        subject = [plain(self._subject)] if self._subject else []
+        lines = [clean(self.title), *subject, *(plain(line) for line in body)]
         if self._writing is not None:
             return [
                 *lines,
@@ -327,14 +354,24 @@ class QuestionBox(Overlay):
         lines.append((("prompt", "❯ "), *(layout.rows[0] if layout.rows else EMPTY)))
         return Drawn(lines, (row, 2 + layout.column))
 
-    def _reply_lines(self, width: int) -> Drawn:
-        lines = []
-        for index, reply in enumerate(self._replies):
-            mark = ("prompt", "❯ ") if index == self._chosen else ("", "  ")
-            style = "selected" if index == self._chosen else ""
-            line = (mark, ("accent", f"{reply.key} "), (style, clean(reply.label)))
-            lines.append(clip(line, width, "..."))
+    def _reply_lines(self, width: int, height: int) -> Drawn:
+        """The answers side by side: in a few words where they would take much of the height."""
+        lines = self._flowed([reply.label for reply in self._replies], width)
+        if len(lines) > max(1, height // 4):
+            short = [reply.short or reply.label for reply in self._replies]
+            lines = self._flowed(short, width, gap=1)
         return Drawn(lines)
+
+    def _flowed(self, labels: list[str], width: int, gap: int = 2) -> list[Line]:
+        lines: list[Line] = []
+        for index, (reply, label) in enumerate(zip(self._replies, labels, strict=True)):
+            style = "selected" if index == self._chosen else ""
+            item: Line = (("accent", reply.key), ("", " "), (style, clean(label)))
+            if lines and line_cells(lines[-1]) + gap + line_cells(item) <= width:
+                lines[-1] = (*lines[-1], ("", " " * gap), *item)
+            else:
+                lines.append(clip(item, width, "..."))
+        return lines
 
     def key(self, key: KeyPress) -> None:
         if key.name == "text" and len(key.text) > 1:  # typed so fast that they came together
@@ -348,12 +385,13 @@ class QuestionBox(Overlay):
         match key.name:
             case "esc" | "ctrl+c":
                 self._leave()
-            case "up" | "ctrl+p":
+            case "up" | "left" | "ctrl+p":
                 self._chosen = max(0, self._chosen - 1)
-            case "down" | "ctrl+n" | "tab":
+            case "down" | "right" | "ctrl+n" | "tab":
                 self._chosen = min(len(self._replies) - 1, self._chosen + 1)
             case "pageup" | "pagedown":
-                self._top = max(0, self._top + (SCROLLED if key.name == "pagedown" else -SCROLLED))
+                top = self._seen_top if self._top is None else self._top
+                self._top = top + (SCROLLED if key.name == "pagedown" else -SCROLLED)
             case "enter":
                 self._take(self._replies[self._chosen])
             case _:

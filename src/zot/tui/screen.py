@@ -21,7 +21,10 @@ Reflow = Literal["all", "above", "none"]
 """What a terminal breaks anew when it gets narrower: all lines, all but the one with the cursor
 (xterm.js), or none (xterm)."""
 SYNC_ON, SYNC_OFF = "\x1b[?2026h", "\x1b[?2026l"
-ERASE_LINE, ERASE_BELOW = "\x1b[K", "\x1b[J"
+ERASE_LINE = "\x1b[K"
+ERASE_BELOW = "\x1b[K\x1b7\x1b[B\x1b[J\x1b8"
+"""This line and all below it, from the first column. Not in one step: tmux takes the erasing of a
+whole screen for its end, and keeps what stood there in the scrollback."""
 
 
 class LiveScreen:

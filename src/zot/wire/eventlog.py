@@ -1,20 +1,22 @@
 """The frames of a durable session in a file beside it, each with its `seq`: what a client missed
 it reads there, and others can follow. Knows lines and numbers, not what a frame says.
 
-One line a frame, in order. A full file is kept once, as `.1`; what is older is gone, and a head in
-each file says up to which number. Every process begins with a head of its own: so one that lost
-the session to it, and does not know yet, notices and adds nothing more.
+One line a frame, in order, with a checksum at its end: a damaged one is left out. A full file is
+kept once, as `.1`; what is older is gone, and a head in each file says up to which number. Every
+process begins with a head of its own: so one that lost the session to it, and does not know yet,
+notices and adds nothing more.
 """
 
 from __future__ import annotations
 
+import binascii
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, MsgspecError
 from msgspec.json import decode
 
 from zot.bugs import warn_once
@@ -32,6 +34,9 @@ _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _SEQ = b',"seq":'
 _HEAD = b'{"type":"event_log","after":'
 _DONE = b'{"type":"done"'
+_TYPE = b'{"type":"'
+_CRC = b',"crc":"'
+_CRC_LENGTH = len(b',"crc":"00000000"}\n')
 
 
 class EventPage(Frozen):
@@ -59,7 +64,7 @@ class EventLog:
         self._broken = False
         self._over = False
         """Closed, or another process writes it now."""
-        last = last_seq(self._fd, self._size)
+        last = last_seq(self._fd, self._size, self.path)
         self.seq = last + GAP if last else 0
         """Number of the last frame, kept or not."""
         try:
@@ -76,7 +81,7 @@ class EventLog:
             if not self._over and self._is_ours():
                 if self._broken or self._size > MAX_FILE:
                     self._turn()
-                self._write(line)
+                self._write(_sealed(line))
         except OSError as error:
             self._broken = True
             warn_once(f"the event log {self.path!r} cannot be written: {error.strerror}")
@@ -90,11 +95,11 @@ class EventLog:
     @property
     def has_frames(self) -> bool:
         """Whether anything was ever kept."""
-        return any(seq_of(line) for line in _backwards(self._fd, self._size))
+        return any(seq_of(line) for line in _good(_backwards(self._fd, self._size), self.path))
 
     def last_done(self) -> dict[str, Any] | None:
         """The last `done` that was kept."""
-        for line in _backwards(self._fd, self._size):
+        for line in _good(_backwards(self._fd, self._size), self.path):
             if line.startswith(_DONE):
                 frame: dict[str, Any] = decode(line)
                 return frame
@@ -140,7 +145,7 @@ class EventLog:
         return fd
 
     def _begin(self, after: int) -> None:
-        self._write(_HEAD + b"%d}\n" % after)
+        self._write(_sealed(_HEAD + b"%d}\n" % after))
 
     def _write(self, line: bytes) -> None:
         written = os.write(self._fd, line)
@@ -167,9 +172,9 @@ def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20
         try:
             size = os.fstat(fd).st_size
             if missing:
-                oldest, missing = _head(fd), False
-            last = max(last, last_seq(fd, size))
-            for line in _lines(fd, _offset_behind(fd, size, after), size):
+                oldest, missing = _head(fd, size), False
+            last = max(last, last_seq(fd, size, path))
+            for line in _good(_lines(fd, _offset_behind(fd, size, after), size), path):
                 if seq_of(line) <= (seq_of(lines[-1]) if lines else after):
                     continue  # known, or of a process that had lost the session
                 if len(lines) >= limit or most < 0:
@@ -215,22 +220,68 @@ def seq_of(line: bytes) -> int:
     at = line.rfind(_SEQ)
     if at < 0:
         return 0
-    digits = line[at + len(_SEQ) : at + len(_SEQ) + 20]
-    return int(digits.partition(b",")[0].partition(b"}")[0])
+    digits = line[at + len(_SEQ) : at + len(_SEQ) + 20].partition(b",")[0].partition(b"}")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
-def last_seq(fd: int, size: int) -> int:
-    for line in _backwards(fd, size):
+def last_seq(fd: int, size: int, path: str) -> int:
+    for line in _good(_backwards(fd, size), path):
         if seq := seq_of(line):
             return seq
         if line.startswith(_HEAD):
-            return int(decode(line)["after"])
+            return _after(line)
     return 0
 
 
-def _head(fd: int) -> int:
-    line = os.pread(fd, CHUNK, 0).partition(b"\n")[0]
-    return int(decode(line)["after"]) if line.startswith(_HEAD) else 0
+def _head(fd: int, size: int) -> int:
+    """Up to which number frames are not in this file."""
+    for line in map(_unsealed, _lines(fd, 0, size)):
+        if line is None:
+            continue  # the head, perhaps: then the first frame says it
+        return _after(line) if line.startswith(_HEAD) else max(0, seq_of(line) - 1)
+    return 0
+
+
+def _after(head: bytes) -> int:
+    after = decode(head).get("after")
+    return after if isinstance(after, int) else 0
+
+
+# --- checksums -------------------------------------------------------------------------------
+
+
+def _sealed(line: bytes) -> bytes:
+    body = line[:-2]
+    return b'%b%b%08x"}\n' % (body, _CRC, binascii.crc32(body))
+
+
+def _unsealed(line: bytes) -> bytes | None:
+    """The line without its checksum; None: it is damaged. Older files have none: there a line
+    counts when it is a frame with a number, or a head."""
+    end = line[-_CRC_LENGTH:]
+    if end.startswith(_CRC) and end.endswith(b'"}\n'):
+        body = line[:-_CRC_LENGTH]
+        digits = b"%08x" % binascii.crc32(body)
+        return body + b"}\n" if end[len(_CRC) : -3] == digits else None
+    try:
+        frame = decode(line) if line.startswith(_TYPE) else None
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(frame, dict):
+        return None
+    # Only the prompt's id may stand behind the number: anything else is a damaged checksum.
+    last = [name for name in frame if name != "prompt_id"][-1]
+    return line if last in ("seq", "after") and isinstance(frame[last], int) else None
+
+
+def _good(lines: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Those that are as they were written, without their checksums."""
+    for line in lines:
+        whole = _unsealed(line)
+        if whole is not None:
+            yield whole
+        else:
+            warn_once(f"the event log {path!r} has damaged lines; they are left out")
 
 
 def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
@@ -263,16 +314,25 @@ def _offset_behind(fd: int, size: int, after: int) -> int:
     low, high = 0, size
     while high - low > 4 * CHUNK:
         middle = (low + high) // 2
-        lines = _lines(fd, middle, high)
-        skipped = next(lines, None)  # it began before the middle
-        line = next(lines, None) if skipped is not None else None
-        if skipped is None or line is None:
+        seq, end = _next_seq(fd, middle, high)
+        if not seq:
             high = middle
-        elif seq_of(line) <= after:
-            low = middle + len(skipped) + len(line)
+        elif seq <= after:
+            low = end
         else:
             high = middle
     return low
+
+
+def _next_seq(fd: int, start: int, end: int) -> tuple[int, int]:
+    """The number of the first whole and good frame behind a place, and where it ends; 0: none."""
+    lines = _lines(fd, start, end)
+    at = start + len(next(lines, b""))  # it began before
+    for line in lines:
+        at += len(line)
+        if (whole := _unsealed(line)) is not None and (seq := seq_of(whole)):
+            return seq, at
+    return 0, end
 
 
 def _cut_torn_end(fd: int) -> int:

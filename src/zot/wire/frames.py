@@ -202,12 +202,17 @@ class CompactDone(Frame, tag="compact_done"):
 
 
 class Retry(Frame, tag="retry"):
-    """Feature `retries`."""
+    """Feature `retries`: the model call failed and is made again after a pause."""
 
     attempt: int
+    """The one that failed; 1 is the first."""
     max_attempts: int
     delay_ms: int
     reason: str
+    code: str
+    """As that of an error."""
+    dropped: bool = False
+    """The deltas of this turn are void: the answer comes anew, in the turn that follows."""
 
 
 class Fallback(Frame, tag="fallback"):

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 from zot import lines
 from zot.errors import CommandError, ZotError
 from zot.later import later
-from zot.text import Frozen, escaped
+from zot.text import MAX_NESTING, Frozen, check_nesting, escaped
 from zot.wire.first import Hello, Ping
 
 if TYPE_CHECKING:
@@ -126,6 +126,8 @@ def decode(line: bytes) -> Incoming:
     try:
         # Looked at here, as nearly every line is such a one.
         whole = line if line.isascii() and b"\\u" not in line else lines.readable(line)
+        if len(whole) > MAX_NESTING:
+            check_nesting(whole)
         envelope = _envelope(whole)
         agent = envelope.agent
         text = bytes(envelope.id)

@@ -90,8 +90,8 @@ def _of_run(event: RunEvent, features: Collection[str]) -> EventFrame:
             return frames.CompactStart(reason)
         case events.CompactDone(summary):
             return frames.CompactDone(summary)
-        case events.Retrying(attempt, attempts, delay, why):
-            return frames.Retry(attempt, attempts, round(delay * 1000), why)
+        case events.Retrying(attempt, attempts, delay, why, code, dropped):
+            return frames.Retry(attempt, attempts, round(delay * 1000), why, code, dropped)
         case events.FellBack(failed, provider, model, why):
             return frames.Fallback(failed, provider, model.id, why)
         case events.QueueUpdate(steering, follow_up):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.local import small_model_file
+from support.patience import patience
 from support.terminal import environment, zot
 
 from zot.local.models import SMALL
@@ -14,7 +15,7 @@ from zot.local.models import SMALL
 TURNS = 500
 EVERY = 25
 """So often a turn writes to a file."""
-PATIENCE = 60.0
+PATIENCE = patience(60.0)
 
 
 def turns():

@@ -7,6 +7,7 @@ import sys
 import pytest
 from support.bwrap import needs_bwrap
 from support.environment import uncovered
+from support.patience import PATIENCE
 from support.terminal import environment, zot
 
 HELLO = [{"text": "Hello there", "repeat": True}]
@@ -114,7 +115,7 @@ def test_a_terminal_that_is_closed_ends_it(at_terminal):
     os.close(program.fd)
     os.close(program._child)
     try:
-        assert program.process.wait(15) == 128 + signal.SIGHUP
+        assert program.process.wait(PATIENCE) == 128 + signal.SIGHUP
     finally:
         program.fd, program._child = os.openpty()
 

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from support.patience import PATIENCE
 from support.terminal import environment, zot
 
 from zot.serve.interactive.state import branch_of
@@ -355,7 +356,7 @@ def test_a_draft_survives_a_kill_and_the_next_start_has_it(at_terminal, tmp_path
     program.until("❯ precious words")
     program.until(lambda _: drafts(tmp_path) == ["precious words"])
     program.process.kill()
-    program.process.wait(10)
+    program.process.wait(PATIENCE)
     again = at_terminal(HELLO)
     again.until("❯ precious words")
     again.type("\r")
@@ -406,7 +407,7 @@ def test_a_terminal_that_does_not_read_delays_nothing_and_the_end_comes(at_termi
     program.until("line")
     time.sleep(1.0)  # nobody reads: the pty is full
     program.process.send_signal(signal.SIGTERM)
-    assert program.process.wait(15) == 128 + signal.SIGTERM
+    assert program.process.wait(PATIENCE) == 128 + signal.SIGTERM
     assert program.is_restored()
 
 

@@ -1,6 +1,8 @@
 // One agent: what it says and does as it comes, its questions, its work.
 import { age, attempt, count, el, fullness, money, note, post, replace, setText } from "./dom.js";
 import { changeView, diffView } from "./diff.js";
+import { EventFeed } from "./feed.js";
+import { headers } from "./session.js";
 import { markdown } from "./markdown.js";
 import { stageOf } from "./board.js";
 
@@ -62,11 +64,11 @@ export class AgentView {
 
   listen(from) {
     this.source?.close();
-    this.source = new EventSource(this.path("events") + (from === "" ? "" : `?from=${from}`));
-    this.source.onerror = () => {
-      // A browser tries again by itself, unless the server answered with an error.
-      if (this.source.readyState === EventSource.CLOSED) this.again = setTimeout(() => this.listen(this.last ?? from), 2000);
-    };
+    this.source = new EventFeed(this.path("events") + (from === "" ? "" : `?from=${from}`), headers());
+    this.source.addEventListener("error", () => {
+      // It tries again by itself, unless the server answered with an error.
+      if (this.source.closed) this.again = setTimeout(() => this.listen(this.last ?? from), 2000);
+    });
     this.source.addEventListener("start", (event) => {
       this.first = JSON.parse(event.data).position;
       this.earlier.hidden = this.first === 0;
@@ -151,7 +153,10 @@ export class AgentView {
       case "ToolSaid": this.tools.get(data.id)?.said(data); break;
       case "ToolEnded": this.tools.get(data.id)?.ended(data, at); this.endSpan(at); break;
       case "Failed": this.open = null; this.add(new TextEntry("error", data.message)); break;
-      case "Retrying": this.add(new TextEntry("note", `tries again: ${data.reason}`)); break;
+      case "Retrying":
+        this.open = null;
+        this.add(new TextEntry("note", `tries again: ${data.reason}${data.dropped ? "; the answer begins anew" : ""}`));
+        break;
       case "CompactStarted": this.add(new TextEntry("note", "the conversation is being summarised")); break;
       case "CompactEnded": if (data.summary) this.add(new TextEntry("note", `summary: ${data.summary}`)); break;
       case "RunsModel": if (data.instead_of) this.add(new TextEntry("note", `${data.model} goes on instead of ${data.instead_of}`)); break;
@@ -274,7 +279,9 @@ export class AgentView {
   }
 
   async mergeWork() {
+    this.merge.disabled = true; // until it has ended: a second click would merge once more
     const answer = await attempt(() => post(this.path("merge"), { squash: this.squash.firstChild.checked }));
+    this.merge.disabled = false;
     if (answer) note(`merged ${answer.commit.slice(0, 12)}`, "fine");
   }
 
@@ -289,7 +296,7 @@ export class AgentView {
   }
 
   async fetched(path) {
-    const response = await fetch(path);
+    const response = await fetch(path, { headers: headers() });
     const answer = await response.json();
     if (!response.ok) throw new Error(answer.error);
     return answer;

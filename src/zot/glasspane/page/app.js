@@ -1,8 +1,9 @@
-// The whole page: logs in with the token of its address, keeps the board up to date, shows what is asked for.
+// The whole page: logs in with the code of its address, keeps the board up to date, shows what is asked for.
 import { AgentView } from "./agent.js";
 import { BoardView, ORDER, stageOf } from "./board.js";
 import { AGAIN, AGAIN_MS, openBoard } from "./stream.js";
-import { count, el, money, note, post, replace, setText } from "./dom.js";
+import { count, el, money, newClick, note, post, replace, setText } from "./dom.js";
+import { borrow, headers, keep } from "./session.js";
 
 const main = document.getElementById("main");
 const agents = new Map();
@@ -12,14 +13,12 @@ let directory = "";
 const rates = [];
 
 async function begin() {
-  const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token) history.replaceState(null, "", location.pathname);
+  const code = codeInAddress();
+  if (!code) await borrow();
   try {
-    const answer = await login(token ? { token } : {});
-    directory = answer.directory;
-    document.body.dataset.role = answer.role;
+    await enter(code ? { code } : {});
   } catch (error) {
-    replace(main, el("p", { class: "empty" }, error.message));
+    askForCode(error.message);
     return;
   }
   listen();
@@ -28,11 +27,41 @@ async function begin() {
   setInterval(() => { view.tick(); }, 1000);
 }
 
-// A connection that breaks before the server has answered says nothing about the token.
+// The code of a link works once, and leaves the address at once.
+function codeInAddress() {
+  const code = new URLSearchParams(location.hash.slice(1)).get("code");
+  if (code) history.replaceState(null, "", location.pathname);
+  return code;
+}
+
+async function enter(fields) {
+  const answer = await login(fields);
+  if (answer.session) keep(answer.session);
+  directory = answer.directory;
+  document.body.dataset.role = answer.role;
+}
+
+function askForCode(why) {
+  const field = el("input", { type: "password", name: "code", autocomplete: "off", "aria-label": "Code or token" });
+  const form = el("form", { class: "login" }, field, el("button", { class: "main" }, "Open"));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    try {
+      await enter({ code: field.value.trim() });
+      location.reload();
+    } catch (error) { askForCode(error.message); }
+  });
+  replace(main, el("p", { class: "empty" }, why), form);
+  addEventListener("hashchange", () => { if (/[#&]code=/.test(location.hash)) location.reload(); }, { once: true });
+}
+
+// A connection that breaks before the server has answered says nothing about the code. The server answers the same
+// click twice, so that a code whose answer was lost is not used up.
 async function login(fields) {
+  const click = newClick();
   for (;;) {
     try {
-      const answer = await post("login", fields);
+      const answer = await post("login", { ...fields, click });
       link("");
       return answer;
     } catch (error) {
@@ -44,7 +73,7 @@ async function login(fields) {
 }
 
 function listen() {
-  openBoard((message) => {
+  openBoard(headers(), (message) => {
     if (message.kind === "link") { link(message.text); return; }
     if (message.kind === "snapshot") agents.clear();
     take(message);
@@ -89,6 +118,8 @@ function tell(summary) {
 }
 
 function route() {
+  const code = codeInAddress(); // a new link was opened in this tab
+  if (code) { enter({ code }).then(() => location.reload(), (error) => note(error.message)); return; }
   const match = location.hash.match(/^#\/agent\/(.+)$/);
   if (view !== board) view.close();
   if (match) {

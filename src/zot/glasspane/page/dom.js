@@ -1,4 +1,5 @@
 // Small helpers to build pages. Text only ever becomes text nodes: nothing an agent says is markup.
+import { headers } from "./session.js";
 
 export function el(tag, props = {}, ...children) {
   const node = document.createElement(tag);
@@ -45,14 +46,17 @@ export function fullness({ context_tokens: used, context_window: window }) {
 
 let clicks = 0;
 
+export function newClick() {
+  clicks += 1;
+  return `${Date.now().toString(36)}-${clicks}-${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
+}
+
 // Send a command; the same click is done once, however often it arrives.
 export async function post(path, fields = {}) {
-  clicks += 1;
-  const click = `${Date.now().toString(36)}-${clicks}-${crypto.getRandomValues(new Uint32Array(1))[0]}`;
   const response = await fetch(path, {
     method: "POST",
-    headers: { "content-type": "application/json", "x-zot": "1" },
-    body: JSON.stringify({ ...fields, click }),
+    headers: { "content-type": "application/json", ...headers() },
+    body: JSON.stringify({ click: newClick(), ...fields }),
   });
   const answer = await response.json().catch(() => ({ error: `the server said ${response.status}` }));
   if (!response.ok) throw new Error(answer.error || `the server said ${response.status}`);

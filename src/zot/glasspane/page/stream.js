@@ -1,4 +1,5 @@
 // The board as the server tells it: a snapshot, then what changed. Knows no page, so that a worker can hold it.
+import { EventFeed } from "./feed.js";
 
 export const AGAIN = "connecting again …";
 export const AGAIN_MS = 1000;
@@ -13,14 +14,14 @@ export class BoardStream {
     this.link = "";
   }
 
-  // Begin, or begin again where the server did not let us in: a login may have come since.
-  begin() {
-    if (this.source && this.source.readyState !== EventSource.CLOSED) return;
-    this.source = new EventSource("events");
+  // Begin, or begin again where the server did not let us in: these headers may be of a later login.
+  begin(headers) {
+    if (this.source && !this.source.closed) return;
+    this.source = new EventFeed("events", headers);
     this.source.addEventListener("snapshot", (event) => { this.rows.clear(); this.take("snapshot", event); });
     this.source.addEventListener("changes", (event) => this.take("changes", event));
-    this.source.onopen = () => this.say("");
-    this.source.onerror = () => this.say(this.source.readyState === EventSource.CLOSED ? "not let in: open the address that zot glasspane printed" : AGAIN);
+    this.source.addEventListener("open", () => this.say(""));
+    this.source.addEventListener("error", () => this.say(this.source.closed ? "not let in: open a new link of zot glasspane" : AGAIN));
   }
 
   take(kind, event) {
@@ -44,9 +45,9 @@ export class BoardStream {
 }
 
 // One stream for all tabs: a browser has six connections to a server, and a tab that waits for one does nothing.
-export function openBoard(tell) {
+export function openBoard(headers, tell) {
   if (typeof SharedWorker === "undefined") {
-    new BoardStream(tell).begin();
+    new BoardStream(tell).begin(headers);
     return;
   }
   const connect = () => {
@@ -56,6 +57,7 @@ export function openBoard(tell) {
     const again = () => { leave(); tell({ kind: "link", text: AGAIN }); setTimeout(connect, AGAIN_MS); };
     const patience = setTimeout(again, ANSWER_MS);
     worker.onerror = again; // it could not be fetched
+    port.postMessage({ headers });
     port.onmessage = (event) => { clearTimeout(patience); tell(event.data); };
     addEventListener("pagehide", leave, { once: true });
   };

@@ -7,7 +7,9 @@ const stream = new BoardStream((message) => { for (const port of ports) port.pos
 addEventListener("connect", (event) => {
   const port = event.ports[0];
   ports.add(port);
-  port.onmessage = () => ports.delete(port); // it says goodbye
-  stream.begin();
-  for (const message of stream.current()) port.postMessage(message);
+  port.onmessage = ({ data }) => {
+    if (data === "bye") { ports.delete(port); return; }
+    stream.begin(data.headers);
+    for (const message of stream.current()) port.postMessage(message);
+  };
 });

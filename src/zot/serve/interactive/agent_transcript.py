@@ -71,6 +71,8 @@ class AgentTranscript(TranscriptBlocks):
 
     def _take_fact(self, fact: facts.Fact) -> None:
         match fact:
+            case facts.TurnStarted():
+                self._turn.clear()
             case facts.MessageStarted():
                 self._has_text = False
             case facts.TextAdded(text):
@@ -95,7 +97,9 @@ class AgentTranscript(TranscriptBlocks):
         match fact:
             case facts.Failed(message):
                 self.note(message, "error")
-            case facts.Retrying(reason):
+            case facts.Retrying(reason, dropped):
+                if dropped:
+                    self._take_back()
                 self.note(f"tries again: {reason}", "warning")
             case facts.CompactStarted():
                 self.note("the conversation is being summarised")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import attach, look, questions, screens, swarm_feed
+    from zot.serve.interactive import attach, look, own_shell, questions, screens, swarm_feed
     from zot.serve.interactive import state as states
     from zot.serve.interactive import view as views
     from zot.serve.interactive.kept import Draft, History
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
 else:
-    attach, look, questions, screens = later(
-        "zot.serve.interactive", "attach", "look", "questions", "screens"
+    attach, look, own_shell, questions, screens = later(
+        "zot.serve.interactive", "attach", "look", "own_shell", "questions", "screens"
     )
     states, swarm_feed, views = later("zot.serve.interactive", "state", "swarm_feed", "view")
     models, slash_table = later("zot.serve.interactive.slash", "models", "table")
@@ -60,6 +60,10 @@ TWICE_SECONDS = 2.0
 MAX_WAITING = 2_000
 """Events that may wait to be drawn before the turn is slowed down."""
 MAX_OPEN_LINES = 14
+SMALL_ROWS = 16
+"""A lower window has no room for more than the question that is open."""
+MIN_OVERLAY = 8
+"""Lines of a question, also where they are more than its share of the window."""
 """Lines of a block that still changes; so few that a window can be made smaller."""
 
 Result = TypeVar("Result")
@@ -130,6 +134,11 @@ class App(Asking):
         self._unheard = ""
         """The prompt that was sent last, until the agent has taken it up."""
         self._earlier: tuple[Message, ...] = ()
+        self.shells: list[own_shell.RunningShell] = []
+        """Commands of the person that run."""
+        self.margin = 0
+        """Blank lines above the first line. A narrower window has more rows; tmux then moves the
+        first rows of the screen out of reach, and these are missed by nobody."""
         self.ending = Cancel()
         """What runs in threads of the door's own stops at the end."""
 
@@ -355,6 +364,7 @@ class App(Asking):
         if self.view is not None and self.view.activity:
             passed = time.monotonic() - self.view.since
             waits.append(1.0 - passed % 1.0)
+        waits += [1.0] * bool(self.shells)
         left = self.written.tick(lambda: self.editor.full_text)
         waits += [] if left is None else [left]
         return min(waits, default=None)
@@ -409,23 +419,30 @@ class App(Asking):
     def picture(self, columns: int, rows: int) -> Drawing:
         view = self.view
         settled = view.settle(columns) if view is not None else []
-        below = status.waiting_lines(view, self.waiting.texts, columns)
+        margin = [EMPTY] * self.margin if rows > SMALL_ROWS else []
+        if settled and margin:
+            settled, margin, self.margin = [*margin, *settled], [], 0
+        below = status.waiting_lines(view, self.shells, self.waiting.texts, columns)
         below = below[-max(0, rows - 6) :] if rows > 6 else []
+        if self.overlays and rows < SMALL_ROWS:
+            below = []
         fields, (row, column) = self._fields(columns, rows)
         has_foot = rows > 3 and (self.status_parts or self._hint or self.loading)
         foot = [self._foot(columns)] if has_foot else []
         if self.completion.is_open and not self.overlays and rows > 12:
             foot = [*self.completion.lines(columns), *foot]
-        room = min(MAX_OPEN_LINES, rows - 2 - len(below) - len(fields) - len(foot) - 1)
+        room = min(
+            MAX_OPEN_LINES, rows - 2 - len(margin) - len(below) - len(fields) - len(foot) - 1
+        )
         live = view.live(columns, room) if view is not None and room > 0 else []
-        above = [*live, *below, EMPTY]
+        above = [*margin, *live, *below, EMPTY]
         return Drawing(settled, [*above, *fields, *foot], len(above) + row, column)
 
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
         """What takes keys: the question that is open, or the editor."""
         if self.overlays:
             part = 2 / 3 if self.overlays[-1].tall else 1 / 2
-            height = max(1, int(rows * part))
+            height = max(1, int(rows * part), min(rows - 3, MIN_OVERLAY))
             drawn = self.overlays[-1].draw(columns, height)
             return drawn.lines, drawn.cursor or (max(0, len(drawn.lines) - 1), 0)
         is_new = not self.loading and self.view is not None and not self.view.record
@@ -515,7 +532,13 @@ class App(Asking):
             self.exit()
 
     def _stop(self) -> bool:
-        return self.built is not None and self.waiting.stop(self.built)
+        """Stop the turn; without one, the shell command that was started last."""
+        if self.built is not None and self.waiting.stop(self.built):
+            return True
+        running = [shell for shell in self.shells if not shell.cancel.is_set()]
+        for shell in running[-1:]:
+            shell.cancel.set()
+        return bool(running)
 
     def _interrupt(self) -> None:
         if self._stop():
@@ -546,7 +569,7 @@ class App(Asking):
         if text.startswith("/") and text[1:2].isalpha():
             self._command(text)
         elif text.startswith("!"):
-            self.guarded(lambda: slash_table.run_shell(self, text))
+            self.guarded(lambda: own_shell.run_shell(self, text))
         elif not (steer and self._steer(text)):
             self.guarded(lambda: self.send(text))
 

@@ -8,24 +8,22 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zot.later import Later, later
+from zot.later import Later
 from zot.text import compiled, nearest
 from zot.tui.cells import Line, clean, clip, window
 from zot.tui.menu import MenuItem, matching
 
 if TYPE_CHECKING:
     from zot.core.source import CommandInfo
+    from zot.serve.interactive import files
     from zot.serve.interactive.app import App
     from zot.serve.interactive.slash import table
-    from zot.tools import disk, walk
 else:
     table = Later("zot.serve.interactive.slash.table")
-    disk, walk = later("zot.tools", "disk", "walk")
+    files = Later("zot.serve.interactive.files")
 
-MAX_FILES = 20_000
 MAX_SHOWN = 8
 """Lines of it; the others come with the arrow keys."""
-MAX_MATCHES = 200
 FRESH_SECONDS = 20.0
 """A list of files that is older is made again."""
 _FILE = r"(?:^|(?<=\s))@([^\s@]*)$"
@@ -41,7 +39,9 @@ class Completion:
         self._chosen = 0
         self._start = 0
         self._closed_for = ""
-        self._files: list[MenuItem] = []
+        self._files: files.FileIndex | None = None
+        self._there: tuple[str, list[MenuItem]] = ("", [])
+        """What stands where a path leads that was typed."""
         self._files_at = -FRESH_SECONDS
         self._others: Sequence[CommandInfo] = ()
         """Commands of extensions, skills and prompt files."""
@@ -75,7 +75,7 @@ class Completion:
             self._items = self._commands(match[1])
         elif "@" in head and (match := compiled(_FILE).search(head)) is not None:
             self._start = match.start()
-            self._items = matching(match[1], self._known_files())[:MAX_MATCHES]
+            self._items = self._files_for(match[1])
         if [item.label for item in self._items] != before:
             self._chosen = 0
 
@@ -138,18 +138,42 @@ class Completion:
 
             self._app.work(runtime.commands, then)
 
-    def _known_files(self) -> list[MenuItem]:
+    def _files_for(self, typed: str) -> list[MenuItem]:
+        self._look_below()
+        index = self._files
+        if files.is_elsewhere(typed):
+            return self._files_at_path(typed)
+        items = index.find(typed) if index is not None else []
+        if not items and index is not None and index.is_cut:
+            return self._files_at_path(f"./{typed}")
+        return items
+
+    def _look_below(self) -> None:
+        """Have the list of files made, or made again, by a thread."""
         runtime = self._app.built
-        if runtime is not None and time.monotonic() - self._files_at > FRESH_SECONDS:
-            self._files_at = time.monotonic()
-            cwd = runtime.cwd
+        if runtime is None or time.monotonic() - self._files_at <= FRESH_SECONDS:
+            return
+        self._files_at = time.monotonic()
+        cwd = runtime.cwd
 
-            def then(paths: list[str]) -> None:
-                self._files = [MenuItem(path, value=_mention(path)) for path in paths]
-                self.update()
+        def then(index: files.FileIndex) -> None:
+            self._files, self._files_at = index, time.monotonic()
+            self.update()
 
-            self._app.work(lambda: files_below(cwd), then)
-        return self._files
+        self._app.work(lambda: files.FileIndex.of(cwd), then)
+
+    def _files_at_path(self, typed: str) -> list[MenuItem]:
+        """A directory that is far away, or does not answer, must not hold up the keys."""
+        if self._there[0] == typed:
+            return self._there[1]
+        cwd = self._app.cwd
+
+        def then(items: list[MenuItem]) -> None:
+            self._there = (typed, items)
+            self.update()
+
+        self._app.work(lambda: files.files_at(typed, cwd), then)
+        return []
 
     # --- drawing -----------------------------------------------------------------------------
 
@@ -168,7 +192,9 @@ class Completion:
             )
             lines.append(clip(line, width, "..."))
         if len(self._items) > MAX_SHOWN:
-            lines.append((("dim", f"  {self._chosen + 1} of {len(self._items)}"),))
+            cut = self._files is not None and self._files.is_cut
+            more = "; there are more files than are listed: type ./ and a path" if cut else ""
+            lines.append((("dim", f"  {self._chosen + 1} of {len(self._items)}{more}"),))
         return lines
 
 
@@ -180,20 +206,3 @@ def _meant(typed: str, items: list[MenuItem]) -> list[MenuItem]:
     near += [item.label for item in matching(typed, [MenuItem(name) for name in names])]
     near += [name for name, item in names.items() if typed in item.detail.casefold()]
     return [names[name] for name in dict.fromkeys(near)]
-
-
-def _mention(path: str) -> str:
-    return f"@{path}" if path.endswith("/") else f"@{path} "
-
-
-def files_below(folder: str) -> list[str]:
-    """Files and directories, past what .gitignore leaves out; the nearest first."""
-    paths: list[str] = []
-    for path, entry in walk.Tree(folder, folder, disk.Disk()).walk(
-        hidden=False, check=lambda: None
-    ):
-        name = "/".join(path)
-        paths.append(name + "/" if entry.is_dir(follow_symlinks=False) else name)
-        if len(paths) >= MAX_FILES:
-            break
-    return sorted((path for path in paths if path.isprintable()), key=lambda path: path.count("/"))

@@ -41,7 +41,15 @@ class Drawing(Struct, frozen=True):
 
 
 class Loop:
-    def __init__(self, terminal: Terminal, screen: LiveScreen, reflow: Reflow = "all") -> None:
+    def __init__(
+        self,
+        terminal: Terminal,
+        screen: LiveScreen,
+        reflow: Reflow = "all",
+        resize_seconds: float = 0.0,
+    ) -> None:
+        """`resize_seconds`: for so long after a change of its size the terminal may change again
+        without saying so. Nothing is drawn meanwhile."""
         self.terminal = terminal
         self.screen = screen
         self._reflow = reflow
@@ -59,6 +67,8 @@ class Loop:
         self._inline_columns = self._size[0]
         """How wide the terminal was when the live area was last drawn."""
         self._rows = self._size[1]
+        self._resize_seconds = resize_seconds
+        self._still_until = 0.0
 
     # --- from any thread ---------------------------------------------------------------------
 
@@ -121,12 +131,15 @@ class Loop:
         again = shown.tick()
         if self.terminal.busy:
             return None
+        left = max(left, self._still_until - time.monotonic())
         if left > 0 and self._stale:
             return left
         if self._stale:
             self._woken(shown)  # whatever woke us is drawn now, and not once more afterwards
             self._do_posted()  # also what was posted between the first look and the last byte
             shown.tick()
+            if self._still_until > time.monotonic():
+                return self._still_until - time.monotonic()
             self._stale = False
             self.draw_now(shown)
         if self.terminal.waits:
@@ -205,6 +218,7 @@ class Loop:
     def _erase_live(self) -> None:
         self._inline_columns, self._rows = self._size
         self.terminal.write(self.screen.resized(self._inline_columns, self._reflow))
+        self._still_until = time.monotonic() + self._resize_seconds
 
     def open_full(self, overlay: Overlay, theme: Theme) -> None:
         """Give the alternate screen to an overlay, with all the keys."""
@@ -250,10 +264,20 @@ class Loop:
         self.terminal.enter(as_found=from_guest)
         if from_guest:
             self.terminal.write(FullScreen.QUIT)
+            self._forget_keys_of_guest()
         self._size = self.terminal.size()
         self._inline_columns, self._rows = self._size
         self.screen.forget()
         self._stale = True
+
+    def _forget_keys_of_guest(self) -> None:
+        """Ctrl+C was meant for the program that had the terminal; other signals still count."""
+        try:
+            received = os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            return
+        ours = bytes(n for n in received if n not in (signal.SIGINT, signal.SIGQUIT))
+        os.write(self._wake_write, ours or b"\0")
 
     def close(self) -> None:
         os.close(self._wake_read)

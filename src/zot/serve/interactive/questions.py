@@ -58,26 +58,37 @@ class ApprovalQuestion:
 
     def ask(self) -> None:
         event, name = self._event, self._event.call.name
+        every = f"yes, to every {name} in this session"
         replies = [AnswerKey("y", "yes", "allow")]
-        replies.append(AnswerKey("a", f"yes, to every {name} in this session", "allow_session"))
+        replies.append(AnswerKey("a", every, "allow_session", short="all"))
         if event.pattern:
             label = f"yes, always in this project: {visible(event.pattern)}"
-            replies.append(AnswerKey("p", label, "project"))
+            replies.append(AnswerKey("p", label, "project", short="always"))
+        no = "no, and tell the model why"
         replies += [
-            AnswerKey("e", "change it first", "edit"),
+            AnswerKey("e", "change it first", "edit", short="edit"),
             AnswerKey("n", "no", "deny"),
-            AnswerKey("r", "no, and tell the model why", "deny", wants_text=True),
+            AnswerKey("r", no, "deny", wants_text=True, short="why"),
         ]
-        question = ShownQuestion(f"May zot use {name}?", self._body, replies)
+        title = f"May zot use {name}?"
+        question = ShownQuestion(
+            title, self._body, replies, subject=self._subject(), start=first_change
+        )
         self._open(question, self._answered)
+
+    def _path(self) -> str:
+        return str((self._event.call.args or {}).get("path", ""))
+
+    def _subject(self) -> Line:
+        """The file that would change."""
+        path = self._path()
+        return ((f"accent {file_word(path)}", visible(path)),) if self._event.diff else ()
 
     def _body(self, width: int) -> list[Line]:
         event = self._event
         if not event.diff:
             return wrap([("", visible(event.preview))], width)
-        path = str((event.call.args or {}).get("path", ""))
-        place = f"accent {file_word(path)}"
-        return [((place, visible(path)),), *diff_lines(event.diff, event.line, width, path)]
+        return diff_lines(event.diff, event.line, width, self._path())
 
     def _answered(self, value: object, text: str) -> None:
         match value:
@@ -133,6 +144,12 @@ class ApprovalQuestion:
         box = QuestionBox(question, answer, leave=leave)
         box.id = self._event.id
         self._app.open(box, unasked=first)
+
+
+def first_change(body: list[Line]) -> int:
+    """The first line of a diff that is not the same as before."""
+    changed = (at for at, line in enumerate(body) if {"add", "del"} & {style for style, _ in line})
+    return next(changed, 0)
 
 
 def _close(app: App, id: str) -> None:

@@ -44,6 +44,9 @@ APPROVAL_SECONDS = 24 * 3600.0
 """A person at a terminal may be away for a while."""
 REPLAYED = 20
 """Messages of a session that is gone on with, shown at the start."""
+TMUX_MARGIN = 4
+TMUX_RESIZE_SECONDS = 0.3
+"""tmux tells of a new size at most every quarter of a second, and breaks lines anew at once."""
 
 
 def run(
@@ -57,8 +60,10 @@ def run(
     outputs = sys.stdout, sys.stderr
     with Terminal(1, ESCAPE_SECONDS * (4 if "SSH_CONNECTION" in environ else 1)) as terminal:
         theme = theme_for(environ)
-        loop = Loop(terminal, LiveScreen(theme), reflow_of(environ))
+        pause = TMUX_RESIZE_SECONDS if "TMUX" in environ else 0.0
+        loop = Loop(terminal, LiveScreen(theme), reflow_of(environ), pause)
         app = App(loop, find_plan, around, theme=theme)
+        app.margin = TMUX_MARGIN if pause else 0
         sys.stdout = sys.stderr = NoteStream(app)
         try:
             if prompt:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.provider.model import clamped
 from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, line_cells
 from zot.tui.editor import Editor
 
 if TYPE_CHECKING:
     from zot.runtime.runtime import State
-    from zot.serve.interactive.view import View
+    from zot.serve.interactive.own_shell import RunningShell
+    from zot.serve.interactive.view import ShownRetry, View
 
 PLACEHOLDER = "ask anything; / commands, @ files, ! shell, /help"
 """Stands in the editor until the first thing was said."""
@@ -97,7 +99,7 @@ def _spans(status: StatusFacts, names: Sequence[str]) -> list[Span]:
 
 
 def _model(status: StatusFacts) -> Span:
-    reasoning = status.state.reasoning
+    reasoning = clamped(status.state.reasoning, status.state.model)
     return "status", status.state.model.id + (f" {reasoning}" if reasoning != "off" else "")
 
 
@@ -158,17 +160,36 @@ PARTS: dict[str, Callable[[StatusFacts], Span]] = {
 """What can stand in the line, by the name that a person uses for it."""
 
 
-def waiting_lines(view: View | None, waiting: Iterable[str], columns: int) -> list[Line]:
-    """What the agent does, and what is to be said to it next."""
+def waiting_lines(
+    view: View | None, shells: Sequence[RunningShell], waiting: Iterable[str], columns: int
+) -> list[Line]:
+    """What the agent does, or a shell command, and what is to be said to the agent next."""
     lines: list[Line] = []
-    if view is not None and view.activity:
+    if view is not None and view.retry is not None:
+        lines += [EMPTY, _retry_line(view.retry, columns)]
+    elif view is not None and view.activity:
         since = elapsed(time.monotonic() - view.since)
         working = (("accent", view.activity), ("dim", f" {since}, esc stops"))
         lines += [EMPTY, clip(working, columns)]
+    elif shells:
+        since = elapsed(time.monotonic() - shells[-1].since)
+        command = clean(shells[-1].command.split("\n", 1)[0])
+        name = clip((("accent", f"!{command}"),), max(1, columns - len(since) - 14), "...")
+        lines += [EMPTY, clip((*name, ("dim", f"  {since}, esc stops")), columns)]
     for text in waiting:
         line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
         lines.append(clip(line, columns, "..."))
     return lines
+
+
+def _retry_line(retry: ShownRetry, columns: int) -> Line:
+    """The reason is cut where it is too long, but not what is done about it."""
+    end = f"{retry.attempt()}, esc stops"
+    room = columns - cells(end) - 2
+    if room < 12:
+        return clip((("warn", end),), columns)
+    reason = clip((("warn", clean(retry.event.reason)),), room, "...")
+    return (*reason, ("dim", f"; {end}"))
 
 
 def editor_lines(

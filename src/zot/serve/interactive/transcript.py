@@ -17,6 +17,8 @@ class TranscriptBlocks:
         self._text: MarkdownBlock | None = None
         self._thinking: ThinkingBlock | None = None
         self._tools: dict[str, ToolBlock] = {}
+        self._turn: list[LiveBlock] = []
+        """What the model has said in this turn."""
 
     def add(self, block: LiveBlock) -> None:
         self.record.append(block)
@@ -30,7 +32,7 @@ class TranscriptBlocks:
         if self._text is None:
             self._end_texts()
             self._text = MarkdownBlock(spoken=self._spoken)
-            self.add(self._text)
+            self._say(self._text)
         self._text.add(text)
         return begins
 
@@ -39,7 +41,7 @@ class TranscriptBlocks:
         if self._thinking is None:
             self._end_texts()
             self._thinking = ThinkingBlock(self._clock())
-            self.add(self._thinking)
+            self._say(self._thinking)
         self._thinking.add(text)
         return begins
 
@@ -48,8 +50,19 @@ class TranscriptBlocks:
         if id not in self._tools:
             self._end_texts()
             self._tools[id] = ToolBlock(name)
-            self.add(self._tools[id])
+            self._say(self._tools[id])
         return self._tools[id]
+
+    def _say(self, block: LiveBlock) -> None:
+        self._turn.append(block)
+        self.add(block)
+
+    def _take_back(self) -> list[LiveBlock]:
+        """Forget what the model has said in this turn: it is said anew. The blocks of it."""
+        self._end_everything()
+        void, self._turn = self._turn, []
+        self.record[:] = [block for block in self.record if block not in void]
+        return void
 
     def _end_texts(self) -> None:
         if self._text is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
+
+from msgspec import Struct
 
 from zot.core import events
 from zot.core.events import Event
@@ -18,6 +21,18 @@ from zot.tui.markdown import MarkdownBlock
 from zot.tui.pictures import InlineImage, image_size
 
 _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
+
+
+class ShownRetry(Struct, frozen=True):
+    event: events.Retrying
+    due: float
+    """When the call is made, by the monotonic clock."""
+
+    def attempt(self) -> str:
+        """Which attempt is next, and when."""
+        event, left = self.event, math.ceil(self.due - time.monotonic())
+        attempt = f"attempt {event.attempt + 1} of {event.max_attempts}"
+        return f"{attempt} in {left} s" if left > 0 else attempt
 
 
 class View(TranscriptBlocks):
@@ -35,6 +50,10 @@ class View(TranscriptBlocks):
         self.activity = ""
         """What is going on; empty: nothing."""
         self.since = 0.0
+        self._asked: LiveBlock | None = None
+        """A call that the open question shows already."""
+        self.retry: ShownRetry | None = None
+        """A model call failed and is made again."""
 
     # --- drawing -----------------------------------------------------------------------------
 
@@ -62,7 +81,7 @@ class View(TranscriptBlocks):
         """The blocks that still change; the last of them where there is no room for all."""
         lines: list[Line] = []
         for index, block in enumerate(self._open):
-            drawn = block.live(width, height)
+            drawn = block.live(width, height) if block is not self._asked else []
             if drawn:
                 lines += drawn if index == 0 and self._begun else [EMPTY, *drawn]
         return lines[-height:] if height > 0 else []
@@ -121,19 +140,23 @@ class View(TranscriptBlocks):
         """The same for what comes a few times in a run."""
         match event:
             case events.TurnStart():
-                self._does("working")
-            case events.TurnEnd(stop, error):
-                self._turn_ended(stop, error)
+                self._begin_turn()
+            case events.AssistantStart():
+                self.retry = None
+            case events.TurnEnd():
+                self._turn_ended(event)
             case events.ErrorRaised(message, code):
                 if not self.record or not self.record[-1].source.endswith(f": {message}"):
                     hint = "; zot --no-session keeps none" if code == "session" else ""
                     self.note(message + hint, "error")  # else a compaction has said why it failed
-            case events.Done():
+            case events.Done() | events.RunSuspended():
                 self._end_everything()
-                self.activity = ""
-            case events.ApprovalRequest():
+                self.activity, self._asked = "", None
+            case events.ApprovalRequest(call=call):
+                self._asked = self._tools.get(call.id)
                 self._does("waiting for you")
             case events.ApprovalResolved():
+                self._asked = None
                 self._does("working")
             case events.CompactStart():
                 self._does("compacting")
@@ -141,9 +164,8 @@ class View(TranscriptBlocks):
                 self.note(f"compacted: {before} tokens became {after}")
             case events.CompactFailed(error=error):
                 self.note(f"not compacted: {error}", "warning")
-            case events.Retrying(attempt, most, delay, reason):
-                self._does(f"waiting {delay:.0f} s")
-                self.note(f"{reason}; attempt {attempt + 1} of {most} in {delay:.0f} s", "warning")
+            case events.Retrying():
+                self._retrying(event)
             case events.FellBack(failed, _, model, reason):
                 self.note(f"{failed} failed ({reason}); {model.id} goes on", "warning")
             case events.RunResumed(attempt=attempt):
@@ -151,9 +173,6 @@ class View(TranscriptBlocks):
                 self.note(f"a run that was cut off goes on (attempt {attempt})")
             case events.RunHeld(reason=reason):
                 self.note(f"a run that was cut off waits: {reason}", "warning")
-            case events.RunSuspended():
-                self._end_everything()
-                self.activity = ""
             case events.ExtensionNotify(extension, level, message):
                 self.note(f"[{extension}] {message}", _LEVELS.get(level, "info"))
             case events.ExtensionDisplay(extension, text):
@@ -162,7 +181,7 @@ class View(TranscriptBlocks):
                 if state == "failed":
                     self.note(f"MCP server {name}: {error}", "warning")
             case (
-                events.AssistantStart() | events.ToolCallEnd() | events.UsageReport()
+                events.ToolCallEnd() | events.UsageReport()
                 | events.AssistantMessage() | events.QueueUpdate()
                 | events.ExtensionPanel() | events.ExtensionAsk()
                 | events.ToolStarted()
@@ -197,14 +216,40 @@ class View(TranscriptBlocks):
         ]
         tool.finish("\n".join(texts), failed=result.is_error, seconds=seconds)
 
-    def _turn_ended(self, stop: str, error: str | None) -> None:
+    def _begin_turn(self) -> None:
+        self._turn.clear()
+        self._does("working")
+
+    def _retrying(self, event: events.Retrying) -> None:
+        """One line that is drawn again and again; who only hears of it is told each time."""
+        self._does("working")
+        self.retry = ShownRetry(event, time.monotonic() + event.delay)
+        if self._spoken:
+            self.note(f"{event.reason}; {self.retry.attempt()}", "warning")
+
+    def _take_back(self) -> list[LiveBlock]:
+        void = super()._take_back()
+        waiting = [block for block in self._open if block not in void]
+        is_written = len(waiting) + len(void) > len(self._open)
+        if self._begun and self._open[0] in void:
+            self._begun, is_written = False, True
+        self._open = deque(waiting)
+        if is_written:  # the terminal has scrolled it away, or read it out
+            self.note("the answer was cut off here; it begins anew", "warning")
+        return void
+
+    def _turn_ended(self, event: events.TurnEnd) -> None:
+        if event.again:
+            self._take_back()
+            return
+        self.retry = None
         self._end_texts()
-        if stop == "aborted":
+        if event.stop == "aborted":
             self._end_everything()
             self.note("stopped")
-        elif stop == "length":
+        elif event.stop == "length":
             self.note("the answer was cut off at its greatest length", "warning")
-        elif error:
+        elif event.error:
             self._end_everything()
 
 

@@ -1,6 +1,7 @@
 """One attempt at a task: what the hub has of it is brought here, the agent runs under a supervisor
 of its own, and everything it does goes to the hub. An effect begins when the hub has the row that
-says so; when another attempt has superseded this one, it does not begin.
+says so; when another attempt has superseded this one, it does not begin. The hub hears that a run
+has ended when it has the work of that run, never before.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from zot.errors import ZotError
 from zot.files import write_atomic
 from zot.swarm.child import ChildGone
 from zot.swarm.log import AgentFolder, read_log
-from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.task import TreeMade
+from zot.swarm.runner import AgentRunner, Supervised, commit_message
+from zot.swarm.task import LogRow, SwarmError, TreeMade
 from zot.swarm.temporal.carried import CarriedWork, RepositoryCopy
 from zot.swarm.temporal.hubclient import HubClient
 from zot.swarm.temporal.remote import Claim, Order, OrderReply
@@ -29,8 +30,8 @@ LOOK_SECONDS = 0.25
 """Between two looks at what the agent wrote: the hub gets at most so many requests of each."""
 MAX_ROWS = 500
 """Sent at once."""
-EFFECT = b'"effect_started"'
-EXITED = "swarm_exited"
+RUN_OVER = "swarm_run_over"
+LOST = "swarm_lost"
 
 
 class TaskAttempt:
@@ -57,6 +58,8 @@ class TaskAttempt:
         """Why what the agent did cannot be brought to the hub."""
         self._running: Supervised | None = None
         self._position = 0
+        self._runs_left = set(claim.waiting)
+        """Runs whose end the hub has not been sent."""
         self.last_seq = claim.last_seq
         """Number of the agent's last frame that the hub has."""
 
@@ -137,10 +140,12 @@ class TaskAttempt:
                     raise self._broken
                 await self._forward()
                 await asyncio.sleep(LOOK_SECONDS)
-            if self._supervised.agent.waiting:
-                async with self._carry:
-                    await self._carry_checkpoint()  # it is lost, its work is not
             await self._forward()
+            if not self._supervised.agent.kept:
+                raise SwarmError(f"the work of {self._claim.task.id} could not be committed")
+            await self._carry_final(runner)
+            while rows := list(islice(self._new_rows(), MAX_ROWS)):
+                await self._send(rows)
         finally:
             orders.cancel()
             await asyncio.gather(orders, return_exceptions=True)
@@ -150,16 +155,31 @@ class TaskAttempt:
         return not agent.alive and (not agent.waiting or bool(agent.lost))
 
     async def _forward(self) -> None:
-        """Send the hub what is new in the log."""
-        log = self._supervised.folder.log
-        while rows := list(islice(read_log(log, self._position), MAX_ROWS)):
-            ends = any(row.frame.get("type") == EXITED for _, row in rows)
-            if ends and not self._supervised.agent.waiting:
-                await self._carry_final()  # whoever hears of the end can merge at once
-            lines = b"\n".join(msgspec.json.encode(row) for _, row in rows)
-            await self._hub.post("rows", lines)
-            self._position = rows[-1][0]
-            self.last_seq = self._supervised.agent.last_seq
+        """Send the hub what is new in the log, up to the end: that waits for the final bundle."""
+        while rows := list(islice(self._rows_before_end(), MAX_ROWS)):
+            ends = {_ended_run(row) for _, row in rows} & self._runs_left
+            if ends:
+                async with self._carry:
+                    await self._carry_checkpoint()
+            await self._send(rows)
+            self._runs_left -= ends
+
+    def _new_rows(self) -> Iterator[tuple[int, LogRow]]:
+        return read_log(self._supervised.folder.log, self._position)
+
+    def _rows_before_end(self) -> Iterator[tuple[int, LogRow]]:
+        left = set(self._runs_left)
+        for position, row in self._new_rows():
+            left.discard(_ended_run(row))
+            if not left or row.frame.get("type") == LOST:
+                return
+            yield position, row
+
+    async def _send(self, rows: list[tuple[int, LogRow]]) -> None:
+        lines = b"\n".join(msgspec.json.encode(row) for _, row in rows)
+        await self._hub.post("rows", lines)
+        self._position = rows[-1][0]
+        self.last_seq = self._supervised.agent.last_seq
 
     async def _obey(self) -> None:
         """Fetch what the agent is to be told, and tell it."""
@@ -191,8 +211,8 @@ class TaskAttempt:
                 await self._carry_session()
             writer.write(b"ok\n")
             await writer.drain()
-        except ConnectionError:
-            pass  # the agent died meanwhile
+        except (ConnectionError, asyncio.CancelledError):
+            pass  # the agent died meanwhile, or the worker ends
         except ZotError as error:
             # Not the agent's fault: it is kept waiting until it is cut, and goes on elsewhere.
             self._broken = error
@@ -202,9 +222,9 @@ class TaskAttempt:
 
     async def _carry_session(self) -> None:
         async with self._carry:
+            # Work travels first: no row may tell of an effect that the hub does not have.
+            await self._carry_checkpoint()
             data = await asyncio.to_thread(_from, self._session, self._sent)
-            if EFFECT in data:
-                await self._carry_checkpoint()
             while data:
                 answer = await self._hub.post("session", data, at=self._sent)
                 size = msgspec.json.decode(answer)["size"]
@@ -220,8 +240,11 @@ class TaskAttempt:
         if commit:
             await self._carry_bundle(commit, bundle, final=0)
 
-    async def _carry_final(self) -> None:
+    async def _carry_final(self, runner: AgentRunner) -> None:
+        """Store all its work at the hub, on its branch."""
+        message = commit_message(self._claim.task)
         async with self._carry:
+            await asyncio.to_thread(runner.trees.commit, self._tree, message)
             bundle = self._folder / "final.bundle"
             commit = await asyncio.to_thread(self._work_done.final, bundle)
             await self._carry_bundle(commit, bundle, final=1)
@@ -230,6 +253,11 @@ class TaskAttempt:
         await self._hub.post("tip", bundle, commit=commit, final=final)
         self._work_done.arrived(commit)
         bundle.unlink()
+
+
+def _ended_run(row: LogRow) -> str:
+    """The run whose end the row tells of; empty: it tells of none."""
+    return str(row.frame["run"]) if row.frame.get("type") == RUN_OVER else ""
 
 
 def _from(path: Path, position: int) -> bytes:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zot.files import ensure_dir
-from zot.swarm.git import Git
+from zot.git import Git
+from zot.swarm.snapshot import take_snapshot
 from zot.swarm.temporal.remote import Claim
 from zot.swarm.worktrees import Worktree
 
@@ -85,29 +86,24 @@ class CarriedWork:
 
     def __init__(self, tree: Worktree, tip: str, environment: Mapping[str, str]) -> None:
         self._git = Git(tree.path, environment)
-        self._index = {"GIT_INDEX_FILE": str(Path(tree.path).parent / "carried.index")}
         self._there = tip
         """The last commit that the hub has."""
-        self._last = ("", "")
-        """Parent and tree of the last checkpoint."""
-        self._git.run("read-tree", tip, env=self._index)
+        self._last = tuple(self._git.run("rev-parse", "HEAD", f"{tip}^{{tree}}").split())
+        """Parent and tree of what the hub has, committed or as a checkpoint."""
 
     def checkpoint(self, bundle: Path) -> str:
         """Pack everything as it is now, uncommitted work included; empty: nothing is new."""
-        self._git.run("add", "-A", env=self._index)
-        tree = self._git.run("write-tree", env=self._index).strip()
+        tree = take_snapshot(self._git, reopen=True).tree
         head = self._git.line("rev-parse", "HEAD")
         if (head, tree) == self._last:
             return ""
         self._last = (head, tree)
-        words = ("commit-tree", tree, "-p", head, "-m", "zot: checkpoint")
-        commit = self._git.run(*words, env=self._git.identity()).strip()
+        commit = self._git.commit_tree(tree, (head,), "zot: checkpoint")
         self._pack(commit, bundle)
         return commit
 
     def final(self, bundle: Path) -> str:
         """Pack what is committed; the file stays empty when the hub has it."""
-        self._last = ("", "")
         commit = self._git.line("rev-parse", "HEAD")
         if self._git.line("rev-list", "--count", commit, f"^{self._there}") == "0":
             bundle.write_bytes(b"")

@@ -18,7 +18,8 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from zot.bugs import complain
-from zot.swarm.git import top_level
+from zot.errors import ZotError
+from zot.git import top_level
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token
@@ -117,7 +118,11 @@ class TemporalEngine:
             self._looked[id] = time.monotonic()
             self._do(self._begin(supervised))
 
-    def cancel(self, supervised: Supervised) -> None:
+    async def cancel(self, supervised: Supervised) -> None:
+        """Keep what it brought so far, say that it is cancelled, and tell its worker."""
+        if not supervised.agent.alive:
+            await self.remote(supervised.folder.id).settle()
+        supervised.note(AgentCancelled(), sync=True)
         self._do(self._cancel(supervised))
 
     async def diff(self, supervised: Supervised) -> str | None:
@@ -170,11 +175,19 @@ class TemporalEngine:
             for id, supervised in list(self._runner.agents.items()):
                 agent = supervised.agent
                 if agent.task.engine and agent.alive and self._is_silent(id):
-                    self.remote(id).give_up()
+                    await self._give_up(id)
                 if not agent.task.engine or not agent.waiting or agent.lost or not self._is_due(id):
                     continue
                 self._looked[id] = time.monotonic()
                 self._do(self._look_at(supervised))
+
+    async def _give_up(self, id: str) -> None:
+        try:
+            await self.remote(id).give_up()
+        except (
+            ZotError
+        ) as error:  # its repository is broken: it has not ended while its work is out
+            complain(f"cannot keep the work of {id}: {error}")
 
     def _is_due(self, id: str) -> bool:
         if id not in self._looked:
@@ -199,6 +212,8 @@ class TemporalEngine:
                 status = None
         if status == WorkflowExecutionStatus.RUNNING:
             return
+        if status in ENDED_BY_HAND or status == WorkflowExecutionStatus.CANCELED:
+            await self.remote(id).settle()
         if status in ENDED_BY_HAND:
             supervised.note(Lost(ENDED_BY_HAND[status]), sync=True)
         elif status == WorkflowExecutionStatus.CANCELED:

@@ -7,9 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import tempfile
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import msgspec
 import uvicorn
@@ -111,25 +109,16 @@ class Hub:
         have = [word for word in request.query_params.get("have", "").split(",") if word]
         if not all(_is_commit(word) for word in have):
             raise Refusal(400, "have must be commits")
-        with tempfile.TemporaryDirectory(prefix="zot-bundle-") as folder:
-            path = Path(folder) / "bundle"
-            there = await remote.bundle(have, path)
-            return Response(path.read_bytes()) if there else Response(status_code=204)
+        bundle = await remote.bundle(have)
+        return Response(bundle) if bundle else Response(status_code=204)
 
     async def _take_tip(self, request: Request, remote: RemoteAgent) -> Response:
         commit = request.query_params.get("commit", "")
         if not _is_commit(commit):
             raise Refusal(400, f"not a commit: {commit!r}")
         final = request.query_params.get("final") == "1"
-        with tempfile.TemporaryDirectory(prefix="zot-bundle-") as folder:
-            path = Path(folder) / "bundle"
-            with path.open("wb") as file:
-                async for chunk in request.stream():
-                    file.write(chunk)
-                    if file.tell() > MAX_BUNDLE:
-                        raise Refusal(413, "the bundle is too large")
-            remote.check(*_who(request))
-            await remote.take_tip(commit, path if path.stat().st_size else None, final=final)
+        bundle = await body_of(request, MAX_BUNDLE)
+        await remote.take_tip(*_who(request), commit, bundle, final=final)
         return json_of({"ok": True})
 
     async def _take_rows(self, request: Request, remote: RemoteAgent) -> Response:

@@ -92,6 +92,10 @@ class HubClient:
                 text = f"the hub's certificate cannot be trusted: {error.verify_message}; --ca-file"
                 raise SwarmError(text) from error
             except (OSError, http.client.HTTPException) as error:
+                if self._closed:
+                    raise SwarmError(
+                        f"the attempt at {self._id} is over: {what} is not sent"
+                    ) from (error)
                 if failed == len(PAUSE_SECONDS):
                     at = f"{self._address.host}:{self._address.port}"
                     complain(f"{self._id}: waiting for the hub at {at}: {error}")

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 from zot.files import read_bytes
 from zot.lines import write_all
 from zot.swarm.child import ANSWER_SECONDS, ChildGone
-from zot.swarm.git import MAX_DIFF, Git
-from zot.swarm.runner import AgentRunner, Supervised
+from zot.swarm.runner import AgentRunner, Supervised, commit_message
 from zot.swarm.task import (
     AnySwarmRow,
     Claimed,
@@ -32,7 +31,8 @@ from zot.swarm.task import (
     SwarmError,
     SwarmTask,
 )
-from zot.swarm.worktrees import TreeOrigin, Worktree
+from zot.swarm.temporal.stored import StoredWork
+from zot.swarm.worktrees import TreeOrigin
 
 POLL_SECONDS = 20.0
 """A worker that asks for commands is kept waiting so long at most."""
@@ -144,12 +144,9 @@ class RemoteAgent:
         self._rows_taken = 0
         """Number of the last row of this attempt that is in the log."""
         self._git_lock = asyncio.Lock()
+        self._work = StoredWork(runner.trees, supervised.folder.id)
         self._stopping: asyncio.Task[Any] | None = None
         """Tells the agent that the money of all is used up."""
-
-    @property
-    def _checkpoint(self) -> str:
-        return f"refs/zot/{self._supervised.folder.id}"
 
     # --- who has it --------------------------------------------------------------------------
 
@@ -157,22 +154,17 @@ class RemoteAgent:
         agent = self._supervised.agent
         held = agent.claim
         if (attempt, worker) != (held.attempt, held.worker):
-            if attempt <= held.attempt:
-                raise Superseded(f"attempt {attempt} comes after attempt {held.attempt}")
-            self.give_up()
+            self._refuse_old(attempt)
+            await self.give_up()
+            self._refuse_old(attempt)
             self._child = RemoteChild()
             self._supervised.note(Claimed(attempt, worker), sync=True)
-            self._rows_taken = 0
             self._stopping = None
-            if agent.waiting and agent.gives_up:
-                self._supervised.note(Lost(agent.gives_up), sync=True)
-        if used_up := self._used_up():
-            for run in list(agent.waiting):
-                self._supervised.note(RunOver(run, "limit", used_up), sync=True)
-            self._runner.schedule()
+        self._rows_taken = 0  # a worker begins a new log after each claim
+        await self._end_here()
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
-            tip, is_checkpoint = await asyncio.to_thread(self._tip, tree)
+            tip, is_checkpoint = await asyncio.to_thread(self._work.tip, tree)
         resume_held, self._supervised.resume_held = self._supervised.resume_held, False
         limits, _ = agent.left()  # an agent's budget is for all its messages
         return Claim(
@@ -190,10 +182,31 @@ class RemoteAgent:
             resume_held=resume_held,
         )
 
-    def give_up(self) -> None:
+    def _refuse_old(self, attempt: int) -> None:
+        latest = self._supervised.agent.claim.attempt
+        if attempt <= latest:
+            raise Superseded(f"attempt {attempt} comes after attempt {latest}")
+
+    async def _end_here(self) -> None:
+        """Store the work of an agent that no worker goes on with, then say that it has ended."""
+        agent = self._supervised.agent
+        used_up = self._used_up()
+        if agent.goes_on and not agent.gives_up and not used_up:
+            return
+        await self.settle()
+        if agent.waiting and agent.gives_up:
+            self._supervised.note(Lost(agent.gives_up), sync=True)
+        if used_up:
+            for run in list(agent.waiting):
+                self._supervised.note(RunOver(run, "limit", used_up), sync=True)
+        self._runner.schedule()
+
+    async def give_up(self) -> None:
         """Whoever has it is not heard of any more."""
         supervised = self._supervised
         if not supervised.agent.kept:
+            if not supervised.agent.goes_on:
+                await self.settle()
             supervised.note(Exited(-9, "its worker is gone"))
         self._child.hang_up()
         supervised.child = None
@@ -282,85 +295,36 @@ class RemoteAgent:
         path = self._supervised.folder.session
         return path.stat().st_size if path.exists() else 0
 
-    # --- git ---------------------------------------------------------------------------------
+    # --- its work ----------------------------------------------------------------------------
 
-    def _git(self, directory: str) -> Git:
-        return self._runner.trees.at(directory)
-
-    def _tip(self, tree: Worktree) -> tuple[str, bool]:
-        """Where the next attempt begins: the last checkpoint, or what is on the branch."""
-        git = self._git(tree.path)
-        done = git.attempt("rev-parse", "-q", "--verify", f"{self._checkpoint}^{{commit}}")
-        if done.returncode == 0:
-            return done.stdout.decode().strip(), True
-        self._runner.trees.commit(tree, "zot: edited by hand between two runs")
-        return git.line("rev-parse", "HEAD"), False
-
-    async def bundle(self, have: list[str], path: Path) -> bool:
-        """Write what a worker lacks of its beginning; False: it has it all."""
+    async def bundle(self, have: list[str]) -> bytes:
+        """Pack what a worker lacks of its beginning; empty: it has everything."""
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
-            return await asyncio.to_thread(self._bundle, tree, have, path)
+            return await asyncio.to_thread(self._work.bundle, tree, have)
 
-    def _bundle(self, tree: Worktree, have: list[str], path: Path) -> bool:
-        git = self._git(tree.path)
-        tip, is_checkpoint = self._tip(tree)
-        known = [
-            f"^{commit}"
-            for commit in have
-            if git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
-        ]
-        if git.line("rev-list", "--count", tip, *known) == "0":
-            return False
-        ref = self._checkpoint if is_checkpoint else f"refs/heads/{tree.branch}"
-        git.run("bundle", "create", "-q", str(path), ref, *known)
-        return True
-
-    async def take_tip(self, commit: str, bundle: Path | None, *, final: bool) -> None:
-        """Work of the agent: a checkpoint, or (`final`) what its branch is to have."""
+    async def take_tip(
+        self, attempt: int, worker: str, commit: str, bundle: bytes, *, final: bool
+    ) -> None:
+        """Store a checkpoint, or (`final`) what its branch is to have. Raises Superseded."""
+        take = self._work.take_final if final else self._work.take_checkpoint
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
-            await asyncio.to_thread(self._store_tip, tree, commit, bundle, final)
+            # A claim waits for the lock, too: what is stored from here on is in its tip.
+            self.check(attempt, worker)
+            await asyncio.to_thread(take, tree, commit, bundle)
 
-    def _store_tip(self, tree: Worktree, commit: str, bundle: Path | None, final: bool) -> None:
-        git = self._git(tree.path)
-        if bundle is not None:
-            _unpack(git, bundle)
-        if not git.succeeds("merge-base", "--is-ancestor", tree.base, commit):
-            raise SwarmError(f"{commit[:12]} is not based on what the agent was given")
-        git.run("rev-list", "--objects", "--quiet", commit, f"^{tree.base}")  # nothing is missing
-        if not final:
-            git.run("update-ref", self._checkpoint, commit)
-            return
-        self._set_aside_edits(git, tree)
-        git.run("reset", "-q", "--hard", commit)
-        git.run("update-ref", "-d", self._checkpoint)
-
-    def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
-        """Somebody worked in the tree here while the agent worked elsewhere: that is kept, too."""
-        git.run("add", "-A")
-        edits = git.run("stash", "create", env=git.identity()).strip()
-        if edits:
-            git.run("branch", "-f", f"{tree.branch}-edits", edits)
+    async def settle(self) -> None:
+        """Put the work that was brought here on the branch. Do it before any word that the agent
+        has ended, where no worker has sent the end itself."""
+        tree = self._supervised.agent.tree
+        if tree is not None and Path(tree.path).is_dir():
+            async with self._git_lock:
+                message = commit_message(self._supervised.agent.task)
+                await asyncio.to_thread(self._work.settle, tree, message)
 
     async def diff(self) -> str | None:
-        """What it has changed up to its last checkpoint; None: the tree here shows it."""
+        """Show its last checkpoint; None: the tree here has everything."""
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
-            return await asyncio.to_thread(self._diff, tree)
-
-    def _diff(self, tree: Worktree) -> str | None:
-        tip, is_checkpoint = self._tip(tree)
-        if not is_checkpoint:
-            return None
-        words = ("diff", "--no-ext-diff", "--no-textconv", tree.base, tip)
-        return self._git(tree.path).run(*words)[:MAX_DIFF]
-
-
-def _unpack(git: Git, bundle: Path) -> None:
-    """Take the objects of a bundle. `git bundle unbundle` would look at all trees of the repository
-    beside, and fails while one of them is being made."""
-    _, blank, pack = bundle.read_bytes().partition(b"\n\n")
-    if not blank:
-        raise SwarmError("what the worker sent is not a bundle")
-    git.run("index-pack", "--stdin", "--fix-thin", given=pack)
+            return await asyncio.to_thread(self._work.diff, tree)

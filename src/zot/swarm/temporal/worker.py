@@ -12,7 +12,6 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -27,6 +26,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from zot.bugs import complain
 from zot.errors import ConfigError, ZotError
 from zot.files import ensure_dir, lock_file
+from zot.swarm.local import MAX_SOCKET_PATH, short_path
 from zot.swarm.temporal.attempt import TaskAttempt
 from zot.swarm.temporal.carried import RepositoryCopy
 from zot.swarm.temporal.config import TemporalConfig, WorkerPlace
@@ -128,9 +128,21 @@ def work(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, s
     if lock is None:
         raise ConfigError(f"another worker works in {str(place.folder)!r}: give --folder")
     _clear(place.folder)
-    with tempfile.TemporaryDirectory(prefix="zot-w-") as sockets:
-        asyncio.run(_work(config, place, Path(sockets), environment))
+    sockets = _socket_folder(place.folder)
+    try:
+        asyncio.run(_work(config, place, sockets, environment))
+    finally:
+        shutil.rmtree(sockets, ignore_errors=True)
     os.close(lock)
+
+
+def _socket_folder(folder: Path) -> Path:
+    """Empty, and always the same: the next worker removes what one that was killed left."""
+    sockets = folder / "sockets"
+    if len(os.fsencode(sockets)) > MAX_SOCKET_PATH - len("/123456789"):
+        sockets = short_path("worker", folder, "give a shorter --folder")
+    shutil.rmtree(sockets, ignore_errors=True)
+    return ensure_dir(sockets)
 
 
 def _clear(folder: Path) -> None:

@@ -15,7 +15,7 @@ from zot.later import Later
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile
-from zot.provider.models import levels
+from zot.provider.model import clamped, levels
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model
 from zot.serve.interactive.slash.sessions import ask_text
@@ -120,8 +120,7 @@ def reasoning(app: App, args: str) -> None:
             raise CommandError(f"this model can think: {', '.join(able)}")
         _use_level(app, level)
         return
-    present = app.runtime.settings.reasoning
-    chosen = able.index(present) if present in able else 0
+    chosen = able.index(clamped(app.runtime.settings.reasoning, app.runtime.model))
     items = [MenuItem(level) for level in able]
     app.choose("How much to think", items, lambda level: _use_level(app, level), chosen)  # type: ignore[arg-type]  # a Level
 

@@ -15,7 +15,7 @@ from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
 from zot.later import Later
 from zot.serve.interactive.slash import local, models, sessions, work
-from zot.tui.blocks import RowsBlock, ToolBlock
+from zot.tui.blocks import RowsBlock
 
 if TYPE_CHECKING:
     from zot.serve.interactive import swarm_commands
@@ -114,7 +114,7 @@ KEYS = (
     ("enter", "send; while zot works: after its turn (ctrl+s: as soon as it can hear it)"),
     ("ctrl+j, alt+enter", "a new line"),
     ("alt+up", "take the last waiting message back"),
-    ("esc, ctrl+c", "stop the turn; ctrl+c also clears the text, and twice leaves"),
+    ("esc, ctrl+c", "stop the turn, or a !command; ctrl+c also clears the text, twice leaves"),
     ("ctrl+d", "leave, when the text is empty"),
     ("ctrl+o, page up", "the pager: folded output, the whole transcript"),
     ("ctrl+r, ctrl+g", "search what was sent; write the text in your editor"),
@@ -164,29 +164,3 @@ def run_other(app: App, text: str) -> None:
         return result
 
     app.work(work, then)
-
-
-def run_shell(app: App, text: str) -> None:
-    """`!command` goes into the transcript, `!!command` does not."""
-    hidden = text.startswith("!!")
-    command = text.lstrip("!").strip()
-    runtime = app.runtime
-    block = ToolBlock("!" if not hidden else "!!")
-    block.set_args({"command": command})
-    block.running = True
-    app.show(block)
-
-    def show(piece: str) -> None:
-        app.loop.post(lambda: block.add_output(piece))
-
-    def run() -> None:
-        try:
-            ran = runtime.run_shell(command, hidden=hidden, show=show)
-        except BaseException:
-            app.loop.post(block.give_up)
-            raise
-        block.exit_code = ran.exit_code
-        failed = ran.exit_code != 0
-        app.loop.post(lambda: block.finish(ran.output, failed=failed, seconds=0.0))
-
-    app.work(run)

@@ -1,0 +1,64 @@
+"""Limits of one run, and the check before each model call. Knows nothing of the loop."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from zot.core.cost import usable
+from zot.errors import LimitError
+from zot.provider.types import Model
+
+
+class Limits(Struct, frozen=True):
+    """What a run may use up; None: no limit. Checked before each model call, the time always."""
+
+    max_steps: int | None = None
+    max_cost: float | None = None
+    """US dollars."""
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+NO_LIMITS = Limits()
+
+
+class Spent(Struct, frozen=True):
+    """What a run has used up so far, and the tokens that its next request needs."""
+
+    seconds: float
+    tokens: int
+    cost: float
+    next_tokens: int
+
+
+def check_limits(limits: Limits, step: int, spent: Spent, model: Model) -> None:
+    """Raises LimitError: the next model call would go past a limit."""
+    if limits.max_steps is not None and step > limits.max_steps:
+        raise LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
+    if limits.max_seconds is not None and spent.seconds >= limits.max_seconds:
+        raise LimitError(f"max seconds ({limits.max_seconds:g}) exceeded", limit="seconds")
+    if limits.max_tokens is not None and spent.tokens + spent.next_tokens > limits.max_tokens:
+        raise LimitError(
+            f"max tokens ({limits.max_tokens}) would be exceeded: {spent.tokens} used, and the "
+            f"next request needs about {spent.next_tokens}",
+            limit="tokens",
+        )
+    if limits.max_cost is not None:
+        _check_cost(limits.max_cost, spent, model)
+
+
+def _check_cost(max_cost: float, spent: Spent, model: Model) -> None:
+    price = usable(model.price)
+    if price is None:
+        raise LimitError(
+            f"max cost ({max_cost:g} USD) cannot be kept: the price of {model.id!r} is "
+            "not known; add it to models.json or leave out the limit",
+            limit="cost",
+        )
+    reserve = spent.next_tokens * price.input / 1_000_000
+    if spent.cost + reserve > max_cost:
+        raise LimitError(
+            f"max cost ({max_cost:g} USD) would be exceeded: {spent.cost:.4f} spent, and the next "
+            f"request needs about {reserve:.4f}",
+            limit="cost",
+        )

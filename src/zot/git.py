@@ -1,0 +1,218 @@
+"""Run git on trees that a stranger may have filled, without running a program of the stranger's.
+
+Every git that zot starts is started by `_start` below; a test finds any other place. A repository
+may name programs in its configuration, bring hooks, and hold further repositories (submodules,
+clones, traps) with a configuration of their own. Callers name plumbing that reads the files of one
+repository only: never `status`, `add`, `commit` or `merge`, which run git inside nested ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from zot.errors import ZotError
+from zot.text import printable
+
+GIT_SECONDS = 300.0
+"""A checkout of a very large repository takes minutes; what takes longer hangs."""
+MAX_DIFF = 16 * 1024 * 1024
+_SETTINGS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.quotePath": "false",
+    "core.editor": "true",
+    "core.pager": "cat",
+    "commit.gpgSign": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "merge.verifySignatures": "false",
+    "init.templateDir": "",
+    "protocol.ext.allow": "never",
+    "diff.ignoreSubmodules": "all",
+    "diff.submodule": "short",
+    "status.submoduleSummary": "false",
+    "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+}
+# Programs that the repository's own configuration may name, and their replacements. Programs in the
+# user's configuration run: large files and encrypted ones need them.
+_PROGRAMS = (
+    (r"filter\..*\.(clean|smudge|process)", ""),
+    (r"filter\..*\.required", "false"),
+    (r"merge\..*\.driver", "git merge-file -q --marker-size=%L %A %O %B"),
+    (r"core\.sshcommand", "ssh"),
+    (r"core\.gitproxy", "none"),
+    (r"remote\..*\.uploadpack", "git-upload-pack"),
+    (r"remote\..*\.receivepack", "git-receive-pack"),
+    (r"gpg\.(.*\.)?(program|defaultkeycommand)", "false"),
+    (r"core\.(askpass|alternaterefscommand)|credential\.(.*\.)?helper", ""),
+)
+_VARIABLES = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",
+    "GIT_EDITOR": "true",
+    "GIT_PAGER": "cat",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LC_ALL": "C",
+}
+_AS_ZOT = {
+    "GIT_AUTHOR_NAME": "zot",
+    "GIT_AUTHOR_EMAIL": "zot@localhost",
+    "GIT_COMMITTER_NAME": "zot",
+    "GIT_COMMITTER_EMAIL": "zot@localhost",
+}
+
+
+class GitError(ZotError):
+    """git said no; the message has its words."""
+
+    code = "git"
+
+
+class Git:
+    """One repository and the directory it looks at."""
+
+    def __init__(
+        self,
+        directory: str,
+        environment: Mapping[str, str],
+        git_dir: str = "",
+        held: tuple[int, ...] = (),
+    ) -> None:
+        """`held`: descriptors of locks, which last until git has ended, too."""
+        self.directory = directory
+        self._environment = environment
+        self._held = held
+        self._place = (f"--git-dir={git_dir}", f"--work-tree={directory}") if git_dir else ()
+
+    def run(self, *words: str, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
+        """What git printed. Raises GitError."""
+        done = self.attempt(*words, env=env, stdin=stdin)
+        if done.returncode:
+            raise GitError(f"git {words[0]} failed in {self.directory!r}: {_reason(done)}")
+        return done.stdout.decode(errors="surrogateescape")
+
+    def succeeds(self, *words: str) -> bool:
+        return self.attempt(*words).returncode == 0
+
+    def line(self, *words: str) -> str:
+        return self.run(*words).strip()
+
+    def attempt(
+        self, *words: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
+    ) -> subprocess.CompletedProcess[bytes]:
+        """What git says, with none of the programs that the repository names."""
+        return self._run(words, {**self._tamed, **(env or {})}, stdin)
+
+    @cached_property
+    def _tamed(self) -> dict[str, str]:
+        words = ("config", "--list", "--show-scope", "--name-only", "-z")
+        said = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
+        settings = [
+            (name, instead)
+            for scope, name in zip(said[::2], said[1::2], strict=False)
+            if scope in ("local", "worktree")
+            for pattern, instead in _PROGRAMS
+            if re.fullmatch(pattern, name, re.DOTALL)
+        ]
+        variables = {"GIT_CONFIG_COUNT": str(len(settings))}
+        for number, (name, instead) in enumerate(settings):
+            variables[f"GIT_CONFIG_KEY_{number}"] = name
+            variables[f"GIT_CONFIG_VALUE_{number}"] = instead
+        return variables
+
+    def _run(
+        self, words: tuple[str, ...], env: Mapping[str, str], stdin: bytes
+    ) -> subprocess.CompletedProcess[bytes]:
+        command = ("-C", self.directory, *self._place, *words)
+        try:
+            return _start(command, self._environment, env, stdin, self._held)
+        except subprocess.TimeoutExpired as error:
+            text = f"git {words[0]} in {self.directory!r} took more than {GIT_SECONDS:.0f} s"
+            raise GitError(text) from error
+        except OSError as error:
+            raise GitError(f"cannot run git in {self.directory!r}: {error.strerror}") from error
+
+    def names(self, *words: str, env: Mapping[str, str] | None = None) -> list[str]:
+        """Paths that git prints with -z."""
+        return self.run(*words, env=env).split("\0")[:-1]
+
+    def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
+        """Make a commit that no branch has yet; its id."""
+        words = [word for parent in parents for word in ("-p", parent)]
+        text = message.encode(errors="replace")
+        made = self.run("commit-tree", tree, *words, "-F", "-", env=self.identity(), stdin=text)
+        return made.strip()
+
+    @property
+    def git_dir(self) -> Path:
+        """The folder with HEAD and the index of this checkout."""
+        return Path(self.run("rev-parse", "--absolute-git-dir").removesuffix("\n"))
+
+    @property
+    def common_dir(self) -> Path:
+        """The folder that all checkouts of the repository share."""
+        said = self.run("rev-parse", "--git-common-dir").removesuffix("\n")
+        return Path(self.directory, said).resolve()
+
+    def identity(self) -> dict[str, str]:
+        """Who commits: the user, or zot where none is configured."""
+        return {} if self.succeeds("var", "GIT_COMMITTER_IDENT") else _AS_ZOT
+
+
+def _start(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    extra: Mapping[str, str],
+    stdin: bytes,
+    held: tuple[int, ...],
+) -> subprocess.CompletedProcess[bytes]:
+    path = _absolute_path(environment)
+    program = shutil.which("git", path=path)
+    if program is None:
+        raise GitError("git is not installed: no absolute directory of PATH has it")
+    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    own = {name: value for name, value in environment.items() if _is_for_git(name, value)}
+    return subprocess.run(
+        [program, *settings, *words],
+        env={**own, "PATH": path, **_VARIABLES, **extra},
+        input=stdin,
+        capture_output=True,
+        timeout=GIT_SECONDS,
+        pass_fds=held,
+        check=False,
+    )
+
+
+def _absolute_path(environment: Mapping[str, str]) -> str:
+    """PATH without `.`, empty and other relative parts: git works in a stranger's directory."""
+    parts = environment.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(part for part in parts if Path(part).is_absolute())
+
+
+def _is_for_git(name: str, value: str) -> bool:
+    """Whether git may see a variable. Filters of the user's would see keys; GIT_DIR and the like
+    lead git to another repository than the named one."""
+    if name.startswith("GIT_"):
+        return name in ("GIT_SSL_CAINFO", "GIT_EXEC_PATH") and Path(value).is_absolute()
+    return not any(word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSW"))
+
+
+def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
+    said = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return printable(said[:2000]) or f"exit code {done.returncode}"
+
+
+def top_level(directory: str, environment: Mapping[str, str]) -> str:
+    """The checkout that the directory lies in; empty: it lies in none."""
+    if not Path(directory).is_dir():
+        raise GitError(f"{directory!r} is not a directory")
+    git = Git(directory, environment)
+    done = git.attempt("rev-parse", "--show-toplevel")
+    return os.fsdecode(done.stdout.rstrip(b"\n")) if done.returncode == 0 else ""

@@ -1,0 +1,108 @@
+"""Shell commands of the person at the terminal (`!command`): shown as they run, stopped by a key.
+Programs that need the whole screen get the terminal until they end."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from zot.cancel import Cancel
+from zot.errors import ZotError
+from zot.settings.known import visible_environment
+from zot.tui.blocks import ToolBlock
+
+if TYPE_CHECKING:
+    from zot.serve.interactive.app import App
+
+FULL_SCREEN = frozenset(
+    (
+        *("vi", "vim", "nvim", "view", "vimdiff", "nano", "pico", "emacs", "micro", "hx", "helix"),
+        *("less", "more", "most", "man", "top", "htop", "btop", "atop", "watch", "fzf", "mc"),
+        *("ranger", "nnn", "lf", "tig", "lazygit", "gitui", "tmux", "screen", "ssh", "mosh"),
+        *("visudo", "crontab", "sftp", "ftp", "telnet", "psql", "mysql", "sqlite3", "gdb"),
+    )
+)
+"""Programs that draw on the screen, or talk to a person at the terminal."""
+_BEFORE = re.compile(r"^(?:\w+=\S*\s+|(?:sudo|env|exec|command|time)\s+)+")
+"""Words before the name of a program."""
+_OF_GIT = re.compile(
+    r"^git\s+(?:-\S+\s+)*(?:rebase\s+(?:-i|--interactive)|(?:add|checkout|restore|stash|reset)\s+"
+    r"(?:-p|-i|--patch|--interactive)|commit(?!.*\s(?:-\w*m|--message|-F|--no-edit|--dry-run)))"
+)
+
+
+class RunningShell(Struct, frozen=True):
+    command: str
+    since: float
+    cancel: Cancel
+
+
+def needs_terminal(command: str) -> bool:
+    """Whether the command is a program for the whole screen: the last one, in a pipe."""
+    last = re.split(r"\|\|?|&&|;", command)[-1].strip()
+    bare = _BEFORE.sub("", last)
+    name = bare.split(maxsplit=1)[0].rsplit("/", 1)[-1] if bare else ""
+    return name in FULL_SCREEN or _OF_GIT.match(bare) is not None
+
+
+def run_shell(app: App, text: str) -> None:
+    """`!command` goes into the transcript, `!!command` does not."""
+    hidden = text.startswith("!!")
+    command = text.lstrip("!").strip()
+    if needs_terminal(command):
+        _run_as_guest(app, command)
+    else:
+        _run_shown(app, command, hidden=hidden)
+
+
+def _run_shown(app: App, command: str, *, hidden: bool) -> None:
+    runtime = app.runtime
+    running = RunningShell(command, time.monotonic(), Cancel())
+    block = ToolBlock("!" if not hidden else "!!")
+    block.set_args({"command": command})
+    block.running = True
+    app.show(block)
+    app.shells.append(running)
+
+    def show(piece: str) -> None:
+        app.loop.post(lambda: block.add_output(piece))
+
+    def run() -> None:
+        try:
+            ran = runtime.run_shell(command, hidden=hidden, show=show, cancel=running.cancel)
+        except BaseException:
+            app.loop.post(block.give_up)
+            raise
+        finally:
+            app.loop.post(lambda: app.shells.remove(running))
+        block.exit_code = ran.exit_code
+        output = f"{ran.output.rstrip()}\n[stopped]".lstrip() if ran.aborted else ran.output
+        failed = ran.aborted or ran.exit_code != 0
+        seconds = time.monotonic() - running.since
+        app.loop.post(lambda: block.finish(output, failed=failed, seconds=seconds))
+
+    app.work(run)
+
+
+def _run_as_guest(app: App, command: str) -> None:
+    """Give the terminal to a program of the person's own, and take it back when it ends.
+
+    Raises:
+        ZotError: it cannot be started, or the tools are in a jail.
+    """
+    if app.runtime.is_jailed:
+        raise ZotError(f"{command!r} needs the terminal, and in a jail nothing gets it: /jail off")
+    environ = visible_environment(app.around)
+    app.loop.release()
+    try:
+        done = subprocess.run(["/bin/sh", "-c", command], cwd=app.cwd, env=environ, check=False)
+    except OSError as error:
+        raise ZotError(f"{command!r} cannot be started: {error}") from error
+    finally:
+        app.loop.regain(from_guest=True)
+    end = "" if done.returncode == 0 else f", exit {done.returncode}"
+    app.note(f"! {command}: had the terminal{end}; the model has not seen it")

@@ -1,0 +1,379 @@
+"""Bring commits into the user's checkout so that a crash leaves the old state or the new one.
+
+    merged tree, commit     git objects only: nothing of the user's is touched, conflicts stop here
+    journal                 zot-merge.json beside the index: from, to, branch
+    index.lock              ours, with a mark in it: the user's git waits, as for any other git
+    files, private index    `git read-tree -m -u`: the files that differ; refused if one is dirty
+    HEAD                    from here on the merge has happened
+    index                   the private one takes its place
+    locks, journal          removed
+
+Whoever changes the checkout next, or starts a supervisor, finds the journal and settles it: before
+HEAD has moved, the files that were written become the old ones again; afterwards the rest is done.
+A file that somebody edited in between is left as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Struct
+
+from zot.files import read_bytes, write_atomic
+from zot.git import Git
+from zot.swarm.repository import STALE_SECONDS, MergeConflict, WorktreeError
+from zot.swarm.snapshot import GITLINK, Change, changes
+
+JOURNAL = "zot-merge.json"
+PRIVATE_INDEX = "zot-merge-index"
+WAIT_SECONDS = 10.0
+"""For another git in the checkout."""
+SHOWN = 10
+"""Names of files in an error."""
+ABSENT = "000000"
+_UNFINISHED = {
+    "MERGE_HEAD": "merge",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+}
+
+
+CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
+
+
+class Move(Struct, frozen=True, kw_only=True):
+    """A merge that is under way, as its journal holds it. A stranger's repository may bring one."""
+
+    old: CommitId
+    new: CommitId
+    ref: str
+    """The branch that HEAD names; empty: HEAD is detached."""
+    mark: str
+    """Content of our index.lock."""
+    source: str = ""
+    """The branch of the agent."""
+    tip: str = ""
+    squash: bool = False
+
+
+class Checkout:
+    """The user's checkout, for as long as the lock of its repository is held."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._folder = git.git_dir
+        self._index = self._folder / "index"
+        self._lock = self._folder / "index.lock"
+        self._journal = self._folder / JOURNAL
+        self._private = self._folder / PRIVATE_INDEX
+        self._with_private = {"GIT_INDEX_FILE": str(self._private)}
+        self._old_files = self._folder / f"{PRIVATE_INDEX}.old"
+        self._with_old_files = {"GIT_INDEX_FILE": str(self._old_files)}
+
+    # --- merging -----------------------------------------------------------------------------
+
+    def merge(self, source: str, message: str, *, squash: bool) -> tuple[str, str]:
+        """Merge a branch; its tip, and the commit that has it."""
+        self.settle()
+        self._refuse_unfinished()
+        git = self._git
+        old, ref = self._head()
+        tip = git.line("rev-parse", "--verify", f"refs/heads/{source}^{{commit}}")
+        if git.succeeds("merge-base", "--is-ancestor", tip, old):
+            return tip, old
+        tree = self._merged_tree(source, old, tip)
+        if squash and tree == git.line("rev-parse", f"{old}^{{tree}}"):
+            return tip, old
+        new = git.commit_tree(tree, (old,) if squash else (old, tip), message)
+        self._refuse_dirty(changes(git, old, new))
+        mark = f"zot merge {secrets.token_hex(8)}\n"
+        self._advance(
+            Move(old=old, new=new, ref=ref, mark=mark, source=source, tip=tip, squash=squash)
+        )
+        return tip, new
+
+    def _refuse_unfinished(self) -> None:
+        for name, what in _UNFINISHED.items():
+            if (self._folder / name).exists():
+                raise WorktreeError(
+                    f"{self._git.directory!r} is in the middle of a {what}: finish or abort it, "
+                    "then merge again"
+                )
+
+    def _merged_tree(self, source: str, old: str, tip: str) -> str:
+        """The tree of both. Raises MergeConflict."""
+        git = self._git
+        base = git.attempt("merge-base", old, tip).stdout.decode().strip()
+        if base:
+            self._refuse_gitlinks(source, changes(git, base, tip), changes(git, base, old))
+        done = git.attempt("merge-tree", "--write-tree", "--name-only", "-z", old, tip)
+        said = done.stdout.decode(errors="surrogateescape")
+        if done.returncode == 0:
+            return said.split("\0", 1)[0].strip()
+        if done.returncode != 1:
+            reason = done.stderr.decode(errors="replace").strip()
+            if "usage:" in reason:
+                reason = "git 2.38 or newer is needed (`git merge-tree --write-tree`)"
+            raise WorktreeError(f"cannot merge {source} into {git.directory!r}: {reason[:500]}")
+        # The id of a tree, the paths, and after an empty one notes for people.
+        paths = tuple(dict.fromkeys(said.split("\0\0", 1)[0].split("\0")[1:]))
+        raise self._conflict(source, paths)
+
+    def _refuse_gitlinks(
+        self, source: str, theirs: Iterable[Change], ours: Iterable[Change]
+    ) -> None:
+        """A merge of submodules would look into their repositories."""
+        theirs = list(theirs)
+        if fresh := [change.path for change in theirs if change.is_new_gitlink]:
+            raise WorktreeError(
+                f"{source} adds repositories as submodules: {_shown(fresh)}; zot does not merge "
+                f"these. {self._by_hand(source)}"
+            )
+        moved = {change.path for change in ours if GITLINK in (change.old_mode, change.new_mode)}
+        both = [change.path for change in theirs if change.path in moved]
+        if both:
+            raise self._conflict(source, tuple(both))
+
+    def _conflict(self, source: str, paths: tuple[str, ...]) -> MergeConflict:
+        return MergeConflict(
+            f"{source} and the checkout both changed {_shown(paths)}; nothing was merged. "
+            f"{self._by_hand(source)}",
+            paths,
+        )
+
+    def _by_hand(self, source: str) -> str:
+        return f"Do it by hand: git -C {self._git.directory!r} merge {source}"
+
+    def _refuse_dirty(self, moved: list[Change]) -> None:
+        """Name the files that the merge changes and the user has changed, too."""
+        git, directory = self._git, Path(self._git.directory)
+        self._copy_index()
+        git.attempt(
+            "update-index", "-q", "--ignore-submodules", "--refresh", env=self._with_private
+        )
+        words = ("--name-only", "-z", "--ignore-submodules=all")
+        edited = set(git.names("diff-files", *words, env=self._with_private))
+        edited.update(git.names("diff-index", "--cached", *words, "HEAD", env=self._with_private))
+        self._discard_private()
+        in_the_way = [
+            change.path
+            for change in moved
+            if change.path in edited
+            or (change.old_mode == ABSENT and _has_file(directory, change.path))
+        ]
+        if in_the_way:
+            raise WorktreeError(
+                f"{git.directory!r} has uncommitted changes in {_shown(in_the_way)}, which the "
+                "merge changes, too: commit or stash them, then merge again"
+            )
+
+    # --- moving ------------------------------------------------------------------------------
+
+    def _advance(self, move: Move) -> None:
+        self._discard_private()
+        write_atomic(self._journal, msgspec.json.encode(move))
+        try:
+            self._take_index_lock(move.mark)
+            if self._head() != (move.old, move.ref):
+                raise WorktreeError(f"{self._git.directory!r} has just changed: merge again")
+            self._copy_index()
+            words = ("read-tree", "-m", "-u", move.old, move.new)
+            self._git.run(*words, env=self._with_private)
+            note = f"merge {move.source} (zot)"
+            self._git.run("update-ref", "-m", note, "HEAD", move.new, move.old)
+        finally:
+            self.settle()
+
+    def _take_index_lock(self, mark: str) -> None:
+        """Keep the user's git out. The file has its mark from the beginning, so that one which a
+        crash left is known to be ours."""
+        fresh = self._folder / f"{PRIVATE_INDEX}.mark"
+        write_atomic(fresh, mark.encode())
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                _create_whole(self._lock, fresh)
+                break
+            except FileExistsError as error:
+                if time.monotonic() > deadline:
+                    raise WorktreeError(
+                        f"another git works in {self._git.directory!r}, or was killed there: try "
+                        f"again, or remove {str(self._lock)!r} if no git runs"
+                    ) from error
+                time.sleep(0.05)
+        fresh.unlink()
+
+    def _discard_private(self) -> None:
+        for ending in ("", ".lock", ".mark", ".old", ".old.lock"):
+            (self._folder / f"{PRIVATE_INDEX}{ending}").unlink(missing_ok=True)
+
+    def _copy_index(self) -> None:
+        """With its time, which git compares with those of files."""
+        self._discard_private()  # of a merge that was killed, or a link in a stranger's repository
+        if self._index.exists():
+            shutil.copy2(self._index, self._private)
+        else:
+            self._git.run("read-tree", "--empty", env=self._with_private)
+        words = ("update-index", "-q", "--ignore-submodules", "--refresh")
+        self._git.attempt(*words, env=self._with_private)
+
+    def _head(self) -> tuple[str, str]:
+        """The commit and the branch; no branch: HEAD is detached."""
+        ref = self._git.attempt("symbolic-ref", "-q", "HEAD").stdout.decode().strip()
+        return self._git.line("rev-parse", "--verify", "HEAD^{commit}"), ref
+
+    # --- settling ----------------------------------------------------------------------------
+
+    def settle(self) -> Move | None:
+        """End a merge that was begun, one way or the other; the merge if it has happened."""
+        data = read_bytes(self._journal)
+        if data is None:
+            self._discard_private()  # a merge was killed before it touched anything
+            return None
+        try:
+            move = msgspec.json.decode(data, type=Move)
+        except msgspec.DecodeError as error:
+            raise WorktreeError(
+                f"{str(self._journal)!r} is no journal of a merge ({error}): remove it"
+            ) from error
+        self._remove_stale_locks()
+        has_lock = read_bytes(self._lock) == move.mark.encode()
+        has_index = self._private.exists()
+        landed = self._head() == (move.new, move.ref)
+        if landed and has_index and has_lock:
+            self._private.replace(self._index)
+        elif landed and has_index:  # somebody took the lock away
+            self._git.attempt("read-tree", "-i", "-m", move.old, move.new)
+        elif has_index and self._head() == (move.old, move.ref):
+            self._restore(move)
+        if has_lock:
+            self._lock.unlink()
+        self._discard_private()
+        self._journal.unlink()
+        return move if landed else None
+
+    def _remove_stale_locks(self) -> None:
+        """Locks that a killed git of ours left: the repository's lock says that none runs."""
+        (self._folder / f"{PRIVATE_INDEX}.lock").unlink(missing_ok=True)
+        branch = self._git.common_dir / f"{self._head()[1]}.lock"
+        for path in (self._folder / "HEAD.lock", branch):
+            with contextlib.suppress(FileNotFoundError):
+                time.sleep(max(0.0, path.stat().st_mtime + STALE_SECONDS - time.time()))
+                path.unlink()
+
+    def _restore(self, move: Move) -> None:
+        """Write the old files again, where what is there is a merge's and nobody's edit."""
+        moved = [c for c in changes(self._git, move.old, move.new) if GITLINK not in c.modes]
+        unlike_old, unlike_new = self._differing(moved, "old"), self._differing(moved, "new")
+        wrong = [
+            change
+            for change in moved
+            if change.path in unlike_old
+            and (change.path not in unlike_new or self._is_half_written(change))
+        ]
+        directory = Path(self._git.directory)
+        for change in wrong:
+            if change.old_mode == ABSENT:
+                _remove_file(directory, change.path)
+        old = [change.path for change in wrong if change.old_mode != ABSENT]
+        self._fill(moved, "old")
+        # Attributes first: they say how the other files are written.
+        attributes = [path for path in old if path.endswith(".gitattributes")]
+        for paths in (attributes, [path for path in old if path not in attributes]):
+            names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+            words = ("checkout-index", "-f", "-q", "-z", "--stdin")
+            self._git.run(*words, env=self._with_old_files, stdin=names)
+
+    def _fill(self, moved: list[Change], side: str) -> None:
+        """Make an index with one side of the changes and nothing else."""
+        for ending in (".old", ".old.lock"):
+            (self._folder / f"{PRIVATE_INDEX}{ending}").unlink(missing_ok=True)
+        rows = [
+            (change.old_mode, change.old) if side == "old" else (change.new_mode, change.new)
+            for change in moved
+        ]
+        text = b"".join(
+            b"%b %b\t%b\0" % (mode.encode(), id.encode(), os.fsencode(change.path))
+            for change, (mode, id) in zip(moved, rows, strict=True)
+            if mode != ABSENT
+        )
+        words = ("update-index", "-z", "--index-info")
+        self._git.run(*words, env=self._with_old_files, stdin=text)
+
+    def _differing(self, moved: list[Change], side: str) -> set[str]:
+        """Paths whose file is not as this side has it."""
+        git, directory = self._git, Path(self._git.directory)
+        self._fill(moved, side)
+        git.attempt("update-index", "-q", "--refresh", env=self._with_old_files)
+        words = ("diff-files", "--name-only", "-z", "--ignore-submodules=all")
+        differing = set(git.names(*words, env=self._with_old_files))
+        absent = [
+            change.path
+            for change in moved
+            if (change.old_mode if side == "old" else change.new_mode) == ABSENT
+        ]
+        return differing | {path for path in absent if _has_file(directory, path)}
+
+    def _is_half_written(self, change: Change) -> bool:
+        """The file is missing, or the beginning of the new one: git was killed as it wrote it."""
+        directory = Path(self._git.directory)
+        path = directory / change.path
+        if not _is_there(directory, change.path):
+            return True
+        if path.is_symlink() or not path.is_file() or change.new_mode == ABSENT:
+            return False
+        words = ("cat-file", "--filters", f"--path={change.path}", change.new)
+        return self._git.attempt(*words).stdout.startswith(path.read_bytes())
+
+
+def _create_whole(path: Path, source: Path) -> None:
+    """Make a file with its content in one step. Raises FileExistsError."""
+    try:
+        os.link(source, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        with path.open("xb") as file:
+            file.write(source.read_bytes())
+
+
+def _is_there(directory: Path, name: str) -> bool:
+    """Whether the path is in the directory itself, not behind a link."""
+    path = directory / name
+    inside = os.path.realpath(path.parent) == str(Path(os.path.realpath(directory), name).parent)
+    return inside and os.path.lexists(path)
+
+
+def _has_file(directory: Path, name: str) -> bool:
+    """Also a link; a directory is git's to judge."""
+    path = directory / name
+    return _is_there(directory, name) and (path.is_symlink() or not path.is_dir())
+
+
+def _remove_file(directory: Path, name: str) -> None:
+    """And the directories that are empty then."""
+    path = directory / name
+    if not _has_file(directory, name):
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
+        for parent in path.parents:
+            if parent == directory:
+                break
+            parent.rmdir()
+
+
+def _shown(paths: Iterable[str]) -> str:
+    paths = list(paths)
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return ", ".join(paths[:SHOWN]) + more

@@ -1,0 +1,156 @@
+"""Work of a remote agent in the repository here: its checkpoints, and the commit its branch gets.
+
+A final commit is named by a ref of its own before anything else changes: from then on it is safe.
+Whoever is killed afterwards leaves that ref, and the next look at the work finishes the rest.
+"""
+
+from __future__ import annotations
+
+import time
+
+from zot.git import MAX_DIFF, Git, GitError
+from zot.swarm.repository import remove_stale_lock
+from zot.swarm.snapshot import take_snapshot
+from zot.swarm.task import SwarmError
+from zot.swarm.worktrees import DIFF, Worktree, Worktrees
+
+CHECKOUT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, None)
+"""Seconds before a checkout is tried again."""
+NOTHING = "0" * 40
+
+
+class StoredWork:
+    """Every method blocks; the caller lets only one run at a time."""
+
+    def __init__(self, trees: Worktrees, id: str) -> None:
+        self._trees = trees
+        self._checkpoint = f"refs/zot/{id}"
+        self._final = f"refs/zot-final/{id}"
+
+    def tip(self, tree: Worktree) -> tuple[str, bool]:
+        """The commit where the next attempt begins, and whether it is a checkpoint."""
+        git = self._finished(tree)
+        if commit := _commit_of(git, self._checkpoint):
+            return commit, True
+        self._trees.commit(tree, "zot: edited by hand between two runs")
+        return git.line("rev-parse", "HEAD"), False
+
+    def bundle(self, tree: Worktree, have: list[str]) -> bytes:
+        """Pack what a worker lacks of its tip; empty: it has everything."""
+        tip, is_checkpoint = self.tip(tree)
+        git = self._trees.at(tree.path)
+        known = [f"^{commit}" for commit in have if _commit_of(git, commit)]
+        if git.line("rev-list", "--count", tip, *known) == "0":
+            return b""
+        ref = self._checkpoint if is_checkpoint else f"refs/heads/{tree.branch}"
+        done = git.attempt("bundle", "create", "-q", "-", ref, *known)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip()[:500]
+            raise SwarmError(f"cannot pack {ref} for a worker: {said}")
+        return done.stdout
+
+    def diff(self, tree: Worktree) -> str | None:
+        """Show the last checkpoint; None: there is none, the tree has everything."""
+        git = self._finished(tree)
+        commit = _commit_of(git, self._checkpoint)
+        if not commit:
+            return None
+        return git.run(*DIFF, "-p", tree.base, commit)[:MAX_DIFF]
+
+    def take_checkpoint(self, tree: Worktree, commit: str, bundle: bytes) -> None:
+        git = self._take_objects(tree, commit, bundle)
+        self._name(git, self._checkpoint, commit)
+
+    def take_final(self, tree: Worktree, commit: str, bundle: bytes) -> None:
+        """Store what the branch is to have. The second delivery of a commit changes nothing."""
+        self._store_final(tree, self._take_objects(tree, commit, bundle), commit)
+
+    def settle(self, tree: Worktree, message: str) -> None:
+        """Put the last checkpoint on the branch: no worker brings anything better."""
+        git = self._finished(tree)
+        commit = _commit_of(git, self._checkpoint)
+        if not commit:
+            return
+        parent = git.line("rev-parse", f"{commit}^")
+        if git.line("rev-parse", f"{parent}^{{tree}}") == git.line(
+            "rev-parse", f"{commit}^{{tree}}"
+        ):
+            final = parent
+        else:
+            words = ("commit-tree", f"{commit}^{{tree}}", "-p", parent, "-m", message)
+            final = _synced(git, *words).strip()
+        self._store_final(tree, git, final)
+
+    # --- inside ------------------------------------------------------------------------------
+
+    def _take_objects(self, tree: Worktree, commit: str, bundle: bytes) -> Git:
+        git = self._trees.at(tree.path)
+        if bundle:
+            _unpack(git, bundle)
+        if not git.succeeds("merge-base", "--is-ancestor", tree.base, commit):
+            raise SwarmError(f"{commit[:12]} is not based on what the agent was given")
+        git.run("rev-list", "--objects", "--quiet", commit, f"^{tree.base}")  # nothing is missing
+        return git
+
+    def _store_final(self, tree: Worktree, git: Git, commit: str) -> None:
+        is_there = git.line("rev-parse", "HEAD") == commit
+        if not is_there and _commit_of(git, self._final) != commit:
+            self._set_aside_edits(git, tree)
+        self._name(git, self._final, commit)
+        self._finished(tree)
+
+    def _finished(self, tree: Worktree) -> Git:
+        """git in the tree, with a final commit that was only named checked out."""
+        git = self._trees.at(tree.path)
+        if commit := _commit_of(git, self._final):
+            if git.line("rev-parse", "HEAD") != commit:
+                _check_out(git, commit)
+            for ref in (self._checkpoint, self._final):
+                git.run("update-ref", "-d", ref)
+        return git
+
+    def _name(self, git: Git, ref: str, commit: str) -> None:
+        """Move a ref, unless somebody else has moved it since."""
+        _synced(git, "update-ref", ref, commit, _commit_of(git, ref) or NOTHING[: len(commit)])
+
+    def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
+        """Keep on a branch what somebody changed in the tree here meanwhile."""
+        now = take_snapshot(git, reopen=True).tree
+        if now != git.line("rev-parse", "HEAD^{tree}"):
+            head = git.line("rev-parse", "HEAD")
+            edits = git.commit_tree(now, (head,), "zot: edited by hand during a run")
+            git.run("update-ref", f"refs/heads/{tree.branch}-edits", edits)
+            git.run("read-tree", now)  # so that new files leave with the reset
+
+
+def _commit_of(git: Git, name: str) -> str:
+    """Empty: there is no such commit."""
+    done = git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}")
+    return done.stdout.decode().strip() if done.returncode == 0 else ""
+
+
+def _synced(git: Git, *words: str) -> str:
+    """Run git with its files on the disk before it returns."""
+    return git.run("-c", "core.fsync=all", *words, env=git.identity())
+
+
+def _check_out(git: Git, commit: str) -> None:
+    """Reset the tree. A git that was killed in it leaves its lock, which has to grow old first."""
+    for pause in CHECKOUT_PAUSES:
+        try:
+            git.run("reset", "-q", "--hard", commit)
+            return
+        except GitError:
+            if pause is None:
+                raise
+            time.sleep(pause)
+            remove_stale_lock(git)
+
+
+def _unpack(git: Git, bundle: bytes) -> None:
+    """Take the objects of a bundle. `git bundle unbundle` would look at all trees of the repository
+    beside, and fails while one of them is being made."""
+    _, blank, pack = bundle.partition(b"\n\n")
+    if not blank:
+        raise SwarmError("what the worker sent is not a bundle")
+    git.run("index-pack", "--stdin", "--fix-thin", stdin=pack)

@@ -1,0 +1,272 @@
+"""The walls of a jail inside the working directory, mounted by descriptor. Standard library only.
+
+bubblewrap makes the namespaces and mounts everything whose path no jailed process can change. The
+working directory is different: another jailed process may swap its directories and links between
+the moment a path is looked up and the moment it is mounted on, and a mount that lands elsewhere
+leaves `.git` writable, or uncovers a secret. No order of arguments helps against that.
+
+So bubblewrap mounts nothing there. Its last argument copies a file from a pipe (`--file`), which
+makes it wait. A child of the keeper sees that the pipe is read, enters the new namespaces, opens
+the working directory and each cover a part at a time without following a link (beneath.py),
+compares device and inode with what zot saw, and mounts descriptor on descriptor (open_tree,
+mount_setattr, move_mount: Linux 5.12). No path is resolved twice, so there is nothing to race
+with. Then the pipe ends and bubblewrap starts the program. If anything is not as zot saw it, all
+of bubblewrap is killed and the program never runs.
+
+The child enters the namespaces instead of making them before bubblewrap does: some systems let
+only bubblewrap make a user namespace, but its owner may enter it.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
+import ctypes
+import errno
+import fcntl
+import marshal
+import os
+import sys
+
+from zot.beneath import FOLDER, LOOK, NO_LINK, identity, open_plain, parts_of
+
+Cover = tuple[str, int, int, bool]
+"""A path below the working directory, its device and inode, and whether it is to be empty instead
+of read-only."""
+
+FILTER, GATE, INFO = 253, 252, 251
+"""Descriptors that bubblewrap finds: the filter of system calls, the pipe it waits at, and where
+it tells its process."""
+WAITING = "/dev/.zot-gate"
+"""The file that bubblewrap copies the pipe to; it is removed before the program starts."""
+ARGUMENTS = ("--info-fd", str(INFO), "--file", str(GATE), WAITING)
+SECONDS = 20
+"""How long bubblewrap may take to get there."""
+PAGE = 4096
+LOOKS = 200
+"""How often something is looked for that another process keeps moving to and fro."""
+MOVED = "has just been moved or replaced"
+"""In the error of a try that may work when it is made again."""
+
+# Numbers that are the same on every machine.
+OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT, MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
+NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
+EMPTY_PATH, RECURSIVE, CLONE, CLOEXEC = 0x1000, 0x8000, 1, 0o2000000
+FROM_DESCRIPTOR, TO_DESCRIPTOR = 0x04, 0x40
+READ_ONLY, NO_SETUID, NO_DEVICES = 1, 2, 4
+CREATE = 6
+
+
+def packed(
+    code: bytes, root: str, status: os.stat_result, covers: list[Cover], record: str = ""
+) -> bytes:
+    """All that a keeper needs to know, for a program in a jail. `code`: the filter, may be empty;
+    `record`: see record.py."""
+    return marshal.dumps((code, root, identity(status), covers, record))
+
+
+class JailGate:
+    """Holds a jailed program back until its walls stand."""
+
+    def __init__(self, plan: bytes) -> None:
+        """Lay bubblewrap's descriptors ready; it is started next."""
+        code, self._root, self._identity, self._covers, self._record = marshal.loads(plan)
+        self._lock = -1
+        if self._record:  # as long as the program runs, nobody takes the directory for quiet
+            self._lock = os.open(self._record, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+        if code:
+            source, sink = os.pipe()
+            os.write(sink, code)  # less than a pipe holds
+            os.close(sink)
+            _lay(source, FILTER)
+        source, self._gate = os.pipe()
+        fcntl.fcntl(self._gate, fcntl.F_SETPIPE_SZ, PAGE)
+        os.set_blocking(self._gate, False)
+        _fill(self._gate)  # one byte more can be written when bubblewrap reads, not before
+        os.set_blocking(self._gate, True)
+        _lay(source, GATE)
+        self._info, sink = os.pipe()
+        _lay(sink, INFO)
+        self._laid = [GATE, INFO] + [FILTER] * bool(code)
+
+    def close(self) -> None:
+        """Where bubblewrap was not started."""
+        for fd in (*self._laid, self._gate, self._info):
+            os.close(fd)
+        self.leave(recover=False)
+
+    def build(self) -> str:
+        """Make the walls once bubblewrap waits. Empty, or why they do not stand: then its process
+        tree must be ended before `open`."""
+        for fd in self._laid:
+            os.close(fd)
+        self._laid = []
+        source, sink = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._be_builder(sink)
+        os.close(sink)
+        said = b""
+        while piece := os.read(source, PAGE):
+            said += piece
+        os.close(source)
+        _, status = os.waitpid(pid, 0)
+        if status == 0:
+            return ""
+        return said.decode("utf-8", "replace") or "bubblewrap did not get ready for it in time"
+
+    def open(self) -> None:
+        """Let the program start, if bubblewrap is still there."""
+        os.close(self._gate)
+        os.close(self._info)
+
+    def leave(self, *, recover: bool) -> None:
+        """The program has ended. `recover`: zot is gone; put right what the program left."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        if recover and self._record:
+            from zot import record  # only here: it is on nobody's way
+
+            record.recover(self._record, self._root)
+
+    def _be_builder(self, sink: int) -> None:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+            signal.alarm(SECONDS)
+            self._wait_and_build()
+            status = 0
+        except OSError as error:
+            os.write(sink, _sentence(error).encode())
+        except BaseException as error:  # nothing may let the program through
+            os.write(sink, repr(error).encode())
+        finally:
+            os._exit(status)
+
+    def _wait_and_build(self) -> None:
+        try:
+            os.write(self._gate, b" ")
+        except BrokenPipeError:
+            return  # it has ended, and said why
+        call = Kernel()
+        _enter(_child(self._info), call)
+        os.unlink(f"/newroot{WAITING}")
+        root = _mount_root(self._root, self._identity, call)
+        for path, device, inode, hidden in self._covers:
+            target = _opened(root, path, (device, inode))
+            source = _nothing(target, call) if hidden else _copy(target, READ_ONLY, call)
+            _mount(source, target, call)
+            os.close(source)
+            os.close(target)
+
+
+def _lay(fd: int, number: int) -> None:
+    os.dup2(fd, number, inheritable=True)
+    os.close(fd)
+
+
+def _fill(pipe: int) -> None:
+    try:
+        while True:
+            os.write(pipe, bytes(PAGE))
+    except BlockingIOError:
+        return
+
+
+def _sentence(error: OSError) -> str:
+    if error.errno == errno.ENOSYS:
+        return "this kernel cannot mount by descriptor; it takes Linux 5.12 or later"
+    return f"{error.filename or 'bubblewrap'!r}: {error.strerror}"
+
+
+class Kernel:
+    """System calls that Python has no functions for."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None, use_errno=True)
+
+    def __call__(self, number: int, *arguments: int | bytes) -> int:
+        # Each as wide as a register: a C function that takes any number of them cannot tell.
+        wide = [value if isinstance(value, bytes) else ctypes.c_long(value) for value in arguments]
+        result: int = self._library.syscall(ctypes.c_long(number), *wide)
+        if result < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), f"mounting (system call {number})")
+        return result
+
+    def enter(self, space: int, kind: int) -> None:
+        """Enter an open namespace."""
+        if self._library.setns(space, kind):
+            raise PermissionError(errno.EPERM, "its namespaces cannot be entered", "bubblewrap")
+
+
+def _child(info: int) -> int:
+    """The process that bubblewrap tells of: `{"child-pid": 123, ...}`."""
+    said = os.read(info, PAGE)
+    digits = said.partition(b'"child-pid":')[2].split(b",")[0].split(b"}")[0].strip()
+    return int(digits)
+
+
+def _enter(pid: int, call: Kernel) -> None:
+    spaces = [
+        (os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC), kind)
+        for name, kind in (("user", NEW_USER), ("mnt", NEW_MOUNTS))
+    ]
+    for fd, kind in spaces:
+        call.enter(fd, kind)
+        os.close(fd)
+
+
+def _opened(folder: int, path: str, expected: tuple[int, int]) -> int:
+    """What zot saw at that path. Raises OSError: something else is there now."""
+    for _ in range(LOOKS):
+        try:
+            fd = open_plain(folder, path, LOOK)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                continue
+            raise OSError(error.errno, error.strerror, path) from None
+        if identity(os.fstat(fd)) == expected:
+            return fd
+        os.close(fd)
+    raise OSError(errno.ESTALE, MOVED, path or "/")
+
+
+def _mount_root(root: str, expected: tuple[int, int], call: Kernel) -> int:
+    """Make the working directory writable in the jail; the mount's descriptor."""
+    old = os.open("/oldroot", LOOK | FOLDER)
+    source = _copy(_opened(old, root, expected), NO_SETUID | NO_DEVICES, call)
+    at = os.open("/newroot", LOOK | FOLDER)
+    for part in parts_of(root):
+        try:
+            below = os.open(part, LOOK | FOLDER | NO_LINK, dir_fd=at)
+        except FileNotFoundError:  # in a directory that is empty in the jail
+            os.mkdir(part, 0o755, dir_fd=at)
+            below = os.open(part, LOOK | FOLDER | NO_LINK, dir_fd=at)
+        os.close(at)
+        at = below
+    _mount(source, at, call)
+    return source
+
+
+def _copy(fd: int, attributes: int, call: Kernel) -> int:
+    """A mount, in no place yet, of what is open; with these attributes besides its own."""
+    tree = call(OPEN_TREE, fd, b"", EMPTY_PATH | RECURSIVE | CLONE | CLOEXEC)
+    setting = b"".join(value.to_bytes(8, sys.byteorder) for value in (attributes, 0, 0, 0))
+    call(MOUNT_SETATTR, tree, b"", EMPTY_PATH | RECURSIVE, setting, len(setting))
+    return tree
+
+
+def _nothing(target: int, call: Kernel) -> int:
+    """A mount, in no place yet, of an empty directory or file, as the target is."""
+    if (os.fstat(target).st_mode & 0o170000) != 0o040000:
+        null = os.open("/newroot/dev/null", LOOK | NO_LINK)
+        return _copy(null, READ_ONLY, call)
+    system = call(FSOPEN, b"tmpfs", 1)
+    call(FSCONFIG, system, CREATE, 0, 0, 0)
+    return call(FSMOUNT, system, 1, NO_SETUID | NO_DEVICES)
+
+
+def _mount(source: int, target: int, call: Kernel) -> None:
+    call(MOVE_MOUNT, source, b"", target, b"", FROM_DESCRIPTOR | TO_DESCRIPTOR)

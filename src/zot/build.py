@@ -16,7 +16,6 @@ from zot.errors import ConfigError
 from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN
-from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.models import Models
 from zot.provider.types import Json, Model
@@ -42,19 +41,9 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
-    from zot import ledger
-    from zot.runtime import durable, spend
+    from zot.runtime import durable
     from zot.runtime import task as task_tool
-    from zot.sessions import files as session_files
-    from zot.sessions import kept
-    from zot.sessions import open as session_open
-    from zot.swarm import tool as swarm_tool
     from zot.swarm.tool import SwarmSource
-else:
-    swarm_tool = Later("zot.swarm.tool")
-    ledger = Later("zot.ledger")
-    durable, spend, task_tool = later("zot.runtime", "durable", "spend", "task")
-    session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 SWARM = "swarm"
 """The tool of the swarm; its room is loaded where it is used."""
@@ -206,6 +195,8 @@ def _trusts_project(setup: Setup) -> bool:
 def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.TaskSource, ...]:
     if depth <= 0 or not _allows(options, TASK):
         return ()
+    from zot.runtime import task as task_tool
+
     return (task_tool.TaskSource(common.agents, depth, options.tools),)
 
 
@@ -215,6 +206,8 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
     if not options.swarm_budget or not _allows(options, SWARM):
         return ()
     around = setup.around
+    from zot.swarm import tool as swarm_tool
+
     return (
         swarm_tool.SwarmSource(
             around.home, around.environ, options.swarm_budget, agent_words(setup)
@@ -243,7 +236,11 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     if not setup.options.spend_file:
         return ()
+    from zot import ledger
+
     spent = ledger.Ledger(setup.around.absolute(setup.options.spend_file))
+    from zot.runtime import spend
+
     return (spend.SpendGuard(spent, model),)
 
 
@@ -365,11 +362,15 @@ def _durable(setup: Setup, agent: Agent) -> durable.Durable | None:
     if not options.session or options.no_session:
         raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
     store = agent.session.store
+    from zot.sessions import files as session_files
+
     if isinstance(store, session_files.FileStore) and store.format != "zot":
         raise ConfigError(
             f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
+    from zot.runtime import durable
+
     return durable.Durable(agent, on_crash=chosen(options, "on_crash"))
 
 
@@ -507,9 +508,13 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
         return Session(model=(provider, model))
     if options.session:
         wait = HOLDER_SECONDS if options.durable else 0.0
+        from zot.sessions import open as session_open
+
         return session_open.open_session(
             options.session, setup.cwd, provider=provider, model=model, wait=wait
         )
+    from zot.sessions import open as session_open
+
     return session_open.begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 
@@ -517,6 +522,8 @@ def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
     provider, model = setup.info.name, setup.model.id
+    from zot.sessions import kept
+
     return kept.KeptSessions(
         setup.cwd, setup.around.home, keep=keep, provider=provider, model=model
     )

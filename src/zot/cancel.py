@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from _thread import TIMEOUT_MAX, allocate_lock
 from collections.abc import Callable
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING
 
 from zot.errors import Cancelled
@@ -17,7 +18,7 @@ class Gate:
     """Closed, then open for good: one lock does what an Event does with two and a queue."""
 
     def __init__(self) -> None:
-        self._lock = allocate_lock()
+        self._lock = threading.Lock()
         self._lock.acquire()
 
     def open(self) -> None:
@@ -46,7 +47,7 @@ class Cancel:
         """For those who sleep; most turns have none."""
         self.aborted = False
         """The same as `is_set`, as a plain field: it is looked at for every delta."""
-        self._lock = allocate_lock()
+        self._lock = threading.Lock()
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._watcher: Callable[[], object] | None = None
         self.before_wait: Callable[..., object] = _nothing

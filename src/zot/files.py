@@ -10,15 +10,12 @@ import os
 import stat
 import sys
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from zot.errors import ConfigError
-from zot.later import Later
 
-if TYPE_CHECKING:
+if sys.platform != "win32":
     import fcntl
-else:
-    fcntl = Later("fcntl")
 
 StrPath = str | os.PathLike[str]
 Dir = TypeVar("Dir", bound=StrPath)

@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import stat
 import sys
+import threading
 import time
-from _thread import allocate_lock
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from zot.cancel import Cancel
 from zot.errors import CommandError
-from zot.later import Later
 from zot.text import encode_json, escaped, plain_json, whole_escapes
 
-if TYPE_CHECKING:
+if sys.platform != "win32":
     import fcntl
     import termios
-    import threading
-else:  # for a client that asks a lot, or reads little
-    fcntl = Later("fcntl")
-    termios = Later("termios")
-    threading = Later("threading")
 
 MAX_LINE = 16 * 1024 * 1024
 BUFFER_LIMIT = 8 * 1024 * 1024
@@ -187,8 +182,6 @@ def check_numbers(line: bytes) -> None:
     msgspec.ValidationError: there is one."""
     if len(line) < LONGEST_NUMBER:
         return
-    import re  # deferred: not needed before a client sends a long line
-
     # A look at every 400th byte is enough to know that there is no such run, and much quicker.
     # A run is looked at from its start only: from each of its digits, it would cost their square.
     if re.search(rb"[0-9]{10}", line[::400]) and re.search(_LONG_NUMBER, line):
@@ -259,7 +252,7 @@ class LineWriter:
         self._fd = fd
         self._gone = gone
         self._drained = drained
-        self._lock = allocate_lock()
+        self._lock = threading.Lock()
         self._room: threading.Condition | None = None
         """Once somebody waited for some."""
         self._own = Lane(self)
@@ -274,7 +267,7 @@ class LineWriter:
         self.failure: OSError | None = None
         """Why nothing can be written any more."""
         # A lock as a doorbell: the thread sleeps on it, and is rung only when it sleeps.
-        self._doorbell = allocate_lock()
+        self._doorbell = threading.Lock()
         self._doorbell.acquire()
         self._asleep = True
         self._thread: threading.Thread | None = None

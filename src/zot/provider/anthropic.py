@@ -1,21 +1,15 @@
 """Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, Refused
-from zot.later import Later
-from zot.provider import transcript, types
+from zot.provider import failure, transcript, types
 from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
-
-if TYPE_CHECKING:
-    from zot.provider import failure
-else:
-    failure = Later("zot.provider.failure")
 
 API = "anthropic"
 VERSION = "2023-06-01"

@@ -5,10 +5,10 @@ the request for a tunnel.
 
 from __future__ import annotations
 
-import _socket as socket  # without the module around it, whose enums take a while to make
 import errno
 import os
 import select
+import socket
 import sys
 import threading
 import time
@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError
-from zot.later import Later
+from zot.provider import failure
 from zot.provider.address import Address, Proxy
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from ssl import SSLContext
-
-    from zot.provider import failure
-else:
-    failure = Later("zot.provider.failure")
 
 LOCALHOST = "127.0.0.1"
 AT_ONCE = 1
@@ -188,7 +184,7 @@ class Connection:
     def _secure(self) -> None:
         plain = self._socket()
         secured = tls_context().wrap_socket(
-            plain,  # type: ignore[arg-type]  # only its descriptor is taken over
+            plain,
             server_hostname=self._address.host,
             do_handshake_on_connect=False,
         )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -25,15 +24,9 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import AuthError, ProviderError, ToolError
-from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
 from zot.text import SecretFilter, mapped, without_secrets
-
-if TYPE_CHECKING:
-    from zot.provider.auth import store
-else:
-    store = Later("zot.provider.auth.store")
 
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
@@ -91,6 +84,8 @@ class Redactor:
             # Deferred, and only again when it changed: a token may be renewed while we run.
             self._changed = changed
             try:
+                from zot.provider.auth import store
+
                 self._stored = _texts(store.AuthFile(self._home).all().values())
             except AuthError:
                 self._stored = set()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from _thread import get_ident
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error

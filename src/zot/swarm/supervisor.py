@@ -19,7 +19,6 @@ import msgspec
 
 from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
-from zot.later import Later
 from zot.lines import LINE_ERRORS, encode_line
 from zot.swarm import commands
 from zot.swarm.child import AgentDoor, ChildGone
@@ -29,10 +28,7 @@ from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried,
 from zot.swarm.worktrees import Worktree
 
 if TYPE_CHECKING:
-    from zot.swarm.temporal import door
     from zot.swarm.temporal.engine import TemporalEngine
-else:
-    door = Later("zot.swarm.temporal.door")
 
 SLOTS = 8
 DESCRIPTORS = 65_536
@@ -171,6 +167,8 @@ class SwarmSupervisor:
     async def _start_engine(self) -> TemporalEngine:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
         if self._runner.elsewhere is None:
+            from zot.swarm.temporal import door
+
             self._runner.elsewhere = await door.start_engine(self._runner)
         return self._runner.elsewhere
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, TypeVar
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
-from zot.later import Later, later
-from zot.serve.interactive import status
+from zot.serve.interactive import look, status
+from zot.serve.interactive import view as views
 from zot.serve.interactive.asking import Asking
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Drawing, Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts
 from zot.serve.interactive.waiting import MessageQueue
 from zot.serve.interactive.written import Written
+from zot.tui import palette
 from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
@@ -36,24 +37,12 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import attach, look, questions, screens, swarm_feed
-    from zot.serve.interactive import state as states
-    from zot.serve.interactive import view as views
+    from zot.serve.interactive import swarm_feed
     from zot.serve.interactive.kept import Draft, History
-    from zot.serve.interactive.slash import models
-    from zot.serve.interactive.slash import table as slash_table
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
-    from zot.tui import palette
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
-else:
-    attach, look, questions, screens = later(
-        "zot.serve.interactive", "attach", "look", "questions", "screens"
-    )
-    states, swarm_feed, views = later("zot.serve.interactive", "state", "swarm_feed", "view")
-    models, slash_table = later("zot.serve.interactive.slash", "models", "table")
-    palette = Later("zot.tui.palette")
 
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
@@ -135,6 +124,8 @@ class App(Asking):
 
     def _own_actions(self) -> dict[str, Callable[[], object]]:
         """What keys do beside editing, by the name in the keymap."""
+        from zot.serve.interactive import screens
+
         return {
             "complete": self.completion.reopen,
             "take-back": lambda: self.waiting.take_back(self.built),
@@ -252,6 +243,8 @@ class App(Asking):
                 self.waiting.unsent.append(text)
             else:  # it stays where it was
                 self.editor.set(text)
+                from zot.serve.interactive.slash import models
+
                 models.model(self, "")
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
@@ -260,6 +253,8 @@ class App(Asking):
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
         if self.built is not None:
+            from zot.serve.interactive import state as states
+
             self._status = states.status_of(self.built, self.approvals)
             self._status_line = None
 
@@ -274,6 +269,8 @@ class App(Asking):
         """The images whose chips stand in a text."""
         if not self.images:
             return []
+        from zot.serve.interactive import attach
+
         return attach.images_in(text, self.images)
 
     def transcript(self) -> Sequence[LiveBlock]:
@@ -325,6 +322,8 @@ class App(Asking):
             self.editor.set("\n".join(unsent))
         if isinstance(error, AuthError):
             self._lacks = "no model yet: /login, /llama"
+            from zot.serve.interactive.slash import models
+
             models.first_run(self)
         else:
             self._lacks = "not started, for the reason above: /model has what can be used"
@@ -374,6 +373,8 @@ class App(Asking):
         if self.answers is None:
             if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
                 return  # nothing of the swarm is loaded while there are none
+            from zot.serve.interactive import swarm_feed
+
             self.answers = swarm_feed.AnswerWatch(self)
         self.answers.begin()
 
@@ -402,6 +403,8 @@ class App(Asking):
             self._put_back()
         if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
             self.refresh_status()
+        from zot.serve.interactive import questions
+
         questions.take(self, event)
         if kind == "Done":
             self.watch_agents()  # the model may have started some
@@ -472,6 +475,8 @@ class App(Asking):
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
             case "paste":
+                from zot.serve.interactive import attach
+
                 self.guarded(partial(attach.paste, self, key.text))
             case name:
                 self._act(self.keymap.get(name, ""))
@@ -546,6 +551,8 @@ class App(Asking):
         if text.startswith("/") and text[1:2].isalpha():
             self._command(text)
         elif text.startswith("!"):
+            from zot.serve.interactive.slash import table as slash_table
+
             self.guarded(lambda: slash_table.run_shell(self, text))
         elif not (steer and self._steer(text)):
             self.guarded(lambda: self.send(text))
@@ -555,6 +562,8 @@ class App(Asking):
         return built is not None and built.busy and built.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
+        from zot.serve.interactive.slash import table as slash_table
+
         self.guarded(lambda: slash_table.run_slash(self, text))
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zot.later import Later, later
 from zot.text import compiled, nearest
 from zot.tui.cells import Line, clean, clip, window
 from zot.tui.menu import MenuItem, matching
@@ -16,11 +15,6 @@ from zot.tui.menu import MenuItem, matching
 if TYPE_CHECKING:
     from zot.core.source import CommandInfo
     from zot.serve.interactive.app import App
-    from zot.serve.interactive.slash import table
-    from zot.tools import disk, walk
-else:
-    table = Later("zot.serve.interactive.slash.table")
-    disk, walk = later("zot.tools", "disk", "walk")
 
 MAX_FILES = 20_000
 MAX_SHOWN = 8
@@ -115,6 +109,8 @@ class Completion:
 
     def _commands(self, typed: str) -> list[MenuItem]:
         self._ask_others()
+        from zot.serve.interactive.slash import table
+
         items = [MenuItem(f"/{c.name}", c.help, f"/{c.name} ") for c in table.COMMANDS.values()]
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
         word = f"/{typed}".casefold()
@@ -189,6 +185,8 @@ def _mention(path: str) -> str:
 def files_below(folder: str) -> list[str]:
     """Files and directories, past what .gitignore leaves out; the nearest first."""
     paths: list[str] = []
+    from zot.tools import disk, walk
+
     for path, entry in walk.Tree(folder, folder, disk.Disk()).walk(
         hidden=False, check=lambda: None
     ):

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
 from zot.errors import ConfigError, ZotError
-from zot.later import Later, later
+from zot.serve.interactive import crash, kept, look
+from zot.serve.interactive import view as views
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
 from zot.settings.flags import Options, chosen
+from zot.tui import links as file_links
+from zot.tui import pictures, vi
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
 from zot.tui.theme import Theme
@@ -23,21 +26,9 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from zot import build as building
     from zot.home import Surroundings
     from zot.provider.types import Image, Message
-    from zot.runtime import approval as approvals
-    from zot.serve.interactive import crash, kept, linear, look
-    from zot.serve.interactive import view as views
     from zot.settings.plan import Plan
-    from zot.tui import links as file_links
-    from zot.tui import pictures, vi
-else:
-    building = Later("zot.build")
-    approvals = Later("zot.runtime.approval")
-    crash, kept, look, views = later("zot.serve.interactive", "crash", "kept", "look", "view")
-    linear = Later("zot.serve.interactive.linear")
-    file_links, pictures, vi = later("zot.tui", "links", "pictures", "vi")
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0
@@ -82,6 +73,8 @@ def _ended(app: App, code: int) -> int:
 
 def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
     theme = Theme(colour=False, links=False)
+    from zot.serve.interactive import linear
+
     loop = linear.LinearLoop(theme)
     app = linear.LinearApp(loop, find_plan, around, theme=theme)
     app.begin()
@@ -122,7 +115,11 @@ def load(app: App, **changes: str) -> None:
             app.warn(text)
         approval = None
         if not options.yolo:
+            from zot.runtime import approval as approvals
+
             approval = approvals.Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
+        from zot import build as building
+
         added = building.Additions(
             keep=True,
             approval=approval,

@@ -41,8 +41,8 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
-    from zot.runtime import durable
     from zot.runtime import task as task_tool
+    from zot.runtime.durable import Durable
     from zot.swarm.tool import SwarmSource
 
 SWARM = "swarm"
@@ -236,12 +236,10 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     if not setup.options.spend_file:
         return ()
-    from zot import ledger
+    from zot.ledger import Ledger
+    from zot.runtime.spend import SpendGuard
 
-    spent = ledger.Ledger(setup.around.absolute(setup.options.spend_file))
-    from zot.runtime import spend
-
-    return (spend.SpendGuard(spent, model),)
+    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
 
 
 class Common:
@@ -355,23 +353,22 @@ def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
     return runtime
 
 
-def _durable(setup: Setup, agent: Agent) -> durable.Durable | None:
+def _durable(setup: Setup, agent: Agent) -> Durable | None:
     options = setup.options
     if not options.durable:
         return None
     if not options.session or options.no_session:
         raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
-    store = agent.session.store
-    from zot.sessions import files as session_files
+    from zot.runtime.durable import Durable
+    from zot.sessions.files import FileStore
 
-    if isinstance(store, session_files.FileStore) and store.format != "zot":
+    store = agent.session.store
+    if isinstance(store, FileStore) and store.format != "zot":
         raise ConfigError(
             f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
-    from zot.runtime import durable
-
-    return durable.Durable(agent, on_crash=chosen(options, "on_crash"))
+    return Durable(agent, on_crash=chosen(options, "on_crash"))
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
@@ -506,27 +503,21 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
     provider, model = setup.info.name, setup.model.id
     if options.no_session or not (keep or options.session or options.continue_):
         return Session(model=(provider, model))
+    from zot.sessions.open import begin_session, open_session
+
     if options.session:
         wait = HOLDER_SECONDS if options.durable else 0.0
-        from zot.sessions import open as session_open
-
-        return session_open.open_session(
-            options.session, setup.cwd, provider=provider, model=model, wait=wait
-        )
-    from zot.sessions import open as session_open
-
-    return session_open.begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
+        return open_session(options.session, setup.cwd, provider=provider, model=model, wait=wait)
+    return begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 
 def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
     provider, model = setup.info.name, setup.model.id
-    from zot.sessions import kept
+    from zot.sessions.kept import KeptSessions
 
-    return kept.KeptSessions(
-        setup.cwd, setup.around.home, keep=keep, provider=provider, model=model
-    )
+    return KeptSessions(setup.cwd, setup.around.home, keep=keep, provider=provider, model=model)
 
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:

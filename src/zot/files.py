@@ -1,6 +1,6 @@
 """Writing files of ours: whole or not at all, for the user alone, one process at a time.
 
-Plain string paths: this is loaded before the first answer, and pathlib costs milliseconds.
+Plain string paths: most callers have no others.
 """
 
 from __future__ import annotations

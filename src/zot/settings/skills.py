@@ -33,9 +33,9 @@ def _of_extensions(
 ) -> list[SkillFolder]:
     from pathlib import Path
 
-    folders = tuple(Path(folder) for folder in explicit)
     from zot.extensions import manifest
 
+    folders = tuple(Path(folder) for folder in explicit)
     where = manifest.ExtensionPlaces(Path(cwd), Path(home), folders, search=search)
     installed = manifest.discover(where).extensions
     return [

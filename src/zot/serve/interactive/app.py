@@ -10,13 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
-from zot.serve.interactive import look, status
-from zot.serve.interactive import view as views
+from zot.serve.interactive import status
 from zot.serve.interactive.asking import Asking
 from zot.serve.interactive.complete import Completion
 from zot.serve.interactive.loop import Drawing, Loop
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import swarm_feed
+    from zot.serve.interactive import look, swarm_feed
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
@@ -124,8 +123,6 @@ class App(Asking):
 
     def _own_actions(self) -> dict[str, Callable[[], object]]:
         """What keys do beside editing, by the name in the keymap."""
-        from zot.serve.interactive import screens
-
         return {
             "complete": self.completion.reopen,
             "take-back": lambda: self.waiting.take_back(self.built),
@@ -134,12 +131,18 @@ class App(Asking):
             "end-of-input": self._end_of_input,
             "suspend": self.loop.suspend,
             "redraw": self.loop.redraw,
-            "search-history": lambda: screens.search_history(self),
-            "external-editor": lambda: self.guarded(lambda: screens.edit_outside(self)),
-            "paste": lambda: screens.paste_clipboard(self),
-            "pager": lambda: screens.open_pager(self),
-            "unfold": lambda: screens.open_pager(self, unfold=True),
+            "search-history": lambda: self._screens().search_history(self),
+            "external-editor": lambda: self.guarded(lambda: self._screens().edit_outside(self)),
+            "paste": lambda: self._screens().paste_clipboard(self),
+            "pager": lambda: self._screens().open_pager(self),
+            "unfold": lambda: self._screens().open_pager(self, unfold=True),
         }
+
+    def _screens(self) -> Any:
+        """The room of full-screen views, entered with the first of them."""
+        from zot.serve.interactive import screens
+
+        return screens
 
     # --- the runtime's client (other threads) ------------------------------------------------
 
@@ -230,6 +233,8 @@ class App(Asking):
     def call_back(self, text: str) -> None:
         """Tell a person who looks elsewhere that zot waits for them, or is done."""
         if not self.focused:
+            from zot.serve.interactive import look
+
             self.loop.terminal.write(look.notification(text, self.around.environ))
 
     def exit(self, code: int = 0) -> None:
@@ -278,6 +283,8 @@ class App(Asking):
         if self.view is None:
             return []
         if self._earlier:
+            from zot.serve.interactive import view as views
+
             earlier = views.View()
             views.replay(earlier, self._earlier)
             self.view.record[:0] = earlier.record

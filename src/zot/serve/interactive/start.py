@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
 from zot.errors import ConfigError, ZotError
-from zot.serve.interactive import crash, kept, look
-from zot.serve.interactive import view as views
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
 from zot.settings.flags import Options, chosen
-from zot.tui import links as file_links
 from zot.tui import pictures, vi
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
@@ -57,6 +54,8 @@ def run(
             loop.post(lambda: load_behind(app))
             code = loop.run(app)
         except Exception as error:
+            from zot.serve.interactive import crash
+
             raise crash.crashed(error, around.home) from error
         finally:
             sys.stdout, sys.stderr = outputs
@@ -104,6 +103,8 @@ def load_behind(app: App, **changes: str) -> None:
 
 def load(app: App, **changes: str) -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
+    from zot.serve.interactive import view as views
+
     view = views.View(spoken=app.spoken)
     try:
         plan = app.find_plan(**changes)
@@ -150,6 +151,8 @@ def _remember(app: App, cwd: str) -> None:
         return  # it was loaded before, in another directory
     home = app.around.home
     cannot = app.written.cannot
+    from zot.serve.interactive import kept
+
     history, draft = kept.History(home, cannot), kept.Draft(home, cwd, cannot)
     texts, left = history.load(), draft.recover()
     app.loop.post(lambda: app.remember(history, draft, texts, left))
@@ -158,6 +161,8 @@ def _remember(app: App, cwd: str) -> None:
 def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
     home, environ = app.around.home, app.around.environ
+    from zot.serve.interactive import look
+
     app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
     asks = ", ".join(options.approve) if options.approve else "on"
     app.approvals = NEVER_ASKS if options.yolo else asks
@@ -178,6 +183,8 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             app.loop.post(lambda: app.use_status_parts(parts))
 
     def links() -> None:
+        from zot.tui import links as file_links
+
         template = file_links.template_of(chosen(options, "file_links"))
         made = file_links.FileLinks(cwd, os.uname().nodename, template) if template else None
         app.loop.post(lambda: app.loop.screen.use_links(made))

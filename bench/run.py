@@ -29,8 +29,8 @@ PADDING = "\n".join("A line that makes the prompt about one kilobyte of text." f
 
 GOALS = {
     "`--version`": "1.2",
-    "exec to first reply": "1.6",
-    "exec to first delta": "2.5",
+    "exec to first reply": "2.2",
+    "exec to first delta": "3.5",
     "prompt to first delta, warm": "0.9",
     "one-delta prompt, warm": "0.9",
     "one-delta prompt without a pause before it": "",
@@ -47,7 +47,7 @@ GOALS = {
     "50 commands of 20 ms in one turn": "1.05",
     "first delta after 200 turns of 2 KB": "1.0",
     "`get_messages` after 200 turns": "1.0",
-    "`ping` after 200 turns": "1.0",
+    "`ping` after 200 turns": "1.6",
     "memory, idle": "1.15",
     "memory after 20,000 deltas": "1.1",
     "memory after 200 turns": "1.05",

@@ -71,19 +71,6 @@ def long_functions(trees: dict[str, ast.Module]) -> list[str]:
     ]
 
 
-def inner_imports(trees: dict[str, ast.Module]) -> list[str]:
-    """Imports that run when a function is called."""
-    return sorted(
-        {
-            f"{name}:{node.lineno}"
-            for name, tree in trees.items()
-            for function in functions(tree)
-            for node in ast.walk(function)
-            if isinstance(node, ast.Import | ast.ImportFrom)
-        }
-    )
-
-
 def repeated_classes(trees: dict[str, ast.Module]) -> list[str]:
     """Class names that two modules have; vocabularies and public names may."""
     places: dict[str, list[str]] = defaultdict(list)
@@ -197,7 +184,6 @@ def measures() -> dict[str, list[str]]:
     return {
         "files above 600 lines": long_files(),
         "functions of 60 lines or more": long_functions(trees),
-        "imports inside functions": inner_imports(trees),
         "class names in two modules": repeated_classes(trees),
         "locals called found, each or given": vague_locals(trees),
         "functions written twice": repeated_functions(trees),

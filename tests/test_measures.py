@@ -13,7 +13,6 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
     "files above 600 lines": 1,
     "functions of 60 lines or more": 0,
-    "imports inside functions": 44,
     "class names in two modules": 0,
     "locals called found, each or given": 4,
     "functions written twice": 3,

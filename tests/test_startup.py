@@ -1,4 +1,6 @@
-"""What `zot rpc` may not have loaded when it answers its first command: a budget, not a timing."""
+"""Start-up has two stages. Stage one answers hello, ping, flags and usage errors; stage two is the
+agent, loaded behind the first answer. Rooms that few runs need are loaded by none of them.
+"""
 
 import json
 import subprocess
@@ -9,11 +11,36 @@ from support.environment import uncovered
 
 from zot.testing.fakeserver import FakeServer
 
-FORBIDDEN = {
-    *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
-    *("argparse", "json", "pathlib", "signal", "subprocess", "rich", "prompt_toolkit"),
-    *("zot.build", "zot.runtime.runtime", "zot.core.agent", "zot.provider.http"),
+STAGE_ONE = {
+    *("zot", "zot.__main__", "zot.bugs", "zot.cancel", "zot.cli", "zot.cli.main", "zot.errors"),
+    *("zot.home", "zot.lines", "zot.text"),
+    *("zot.provider", "zot.provider.address", "zot.provider.catalog", "zot.provider.model"),
+    "zot.provider.providers",
+    *("zot.runtime", "zot.runtime.client"),
+    *("zot.serve", "zot.serve.rpc", "zot.serve.rpc_served"),
+    *("zot.settings", "zot.settings.flags", "zot.settings.known", "zot.settings.plan"),
+    *("zot.settings.resolve", "zot.settings.table"),
+    *("zot.wire", "zot.wire.serving", "zot.wire.standard", "zot.wire.zot"),
 }
+HEAVY = {
+    *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),
+    *("argparse", "hashlib", "json", "pathlib", "subprocess", "rich", "prompt_toolkit"),
+}
+"""What no first answer waits for."""
+FEW_RUNS_NEED = (
+    *("zot.swarm", "zot.local", "zot.glasspane", "zot.tui", "zot.serve.interactive", "zot.observe"),
+    *(
+        "zot.acp",
+        "zot.pi",
+        "zot.mcpserver",
+        "zot.mcp.servers",
+        "zot.mcp.connection",
+        "zot.mcp.http",
+    ),
+    *("zot.sessions.export", "zot.extensions.host", "zot.runtime.durable", "zot.runtime.task"),
+    *("zot.provider.auth.oauth", "zot.provider.discover", "zot.testing", "zot.conformance"),
+)
+"""Rooms that a prompt without their flags and files does not enter."""
 # The main thread hands its answer to the writer; only then does the rest of the program start to
 # load, in another thread. A wrapper around that hand-over takes the picture.
 HARNESS = """
@@ -23,14 +50,28 @@ from zot.writer import LineWriter
 plain_put = LineWriter.put
 taken = []
 def put(self, data, **more):
-    if not taken and b'"type":"response"' in data:
+    if not taken and b'WANTED' in data:
         taken.append(sorted(sys.modules))
     plain_put(self, data, **more)
 LineWriter.put = put
-sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--no-ext"]
+sys.argv = ["zot", *sys.argv[1:]]
 main()
 os.write(2, " ".join(taken[0]).encode())
 """
+FLAGS = ("--provider", "anthropic", "--api-key", "k", "--no-ext")
+
+
+def loaded_by(words, wanted, line, tmp_path):
+    """The modules that were loaded when the first line with `wanted` was written."""
+    done = subprocess.run(
+        [sys.executable, "-c", HARNESS.replace("WANTED", wanted), *words],
+        input=line.encode() + b"\n",
+        capture_output=True,
+        timeout=100,
+        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
+    )
+    assert wanted.encode() in done.stdout, done
+    return set(done.stderr.decode().split())
 
 
 @pytest.fixture(scope="module")
@@ -41,147 +82,64 @@ def msgspec_loads():
     return set(done.stdout.decode().split())
 
 
+def of_zot(loaded):
+    return {name for name in loaded if name.partition(".")[0] == "zot"}
+
+
 @pytest.mark.parametrize("command", ["hello", "ping"])
-def test_the_first_answer_waits_for_nothing_that_it_does_not_need(command, tmp_path, msgspec_loads):
-    done = subprocess.run(
-        [sys.executable, "-c", HARNESS],
-        input=b'{"id":"1","type":"%s"}\n' % command.encode(),
-        capture_output=True,
-        timeout=60,
-        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
-    )
-    assert b'"success":true' in done.stdout
-    loaded = set(done.stderr.decode().split())
+def test_the_first_answer_is_given_by_stage_one_alone(command, tmp_path, msgspec_loads):
+    line = json.dumps({"id": "1", "type": command})
+    loaded = loaded_by(("rpc", *FLAGS), '"type":"response"', line, tmp_path)
     assert "zot.serve.rpc" in loaded
-    assert (loaded - msgspec_loads) & {*FORBIDDEN, "threading"} == set()
+    assert of_zot(loaded) - STAGE_ONE == set()
+    assert (loaded - msgspec_loads) & HEAVY == set()
 
 
 def test_an_editor_is_answered_before_the_agent_is_loaded(tmp_path, msgspec_loads):
-    code = HARNESS.replace('"type":"response"', '"result"').replace('"rpc"', '"acp"')
     request = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": 1}}
+    loaded = loaded_by(("acp", *FLAGS), '"protocolVersion":1', json.dumps(request), tmp_path)
+    assert "zot.acp.server" in loaded
+    assert loaded & {"zot.build", "zot.core.agent", "zot.runtime.runtime"} == set()
+    assert (loaded - msgspec_loads) & HEAVY == set()
+
+
+def test_a_prompt_enters_no_room_that_few_runs_need(tmp_path, msgspec_loads):
+    with FakeServer() as server:
+        words = ("rpc", *FLAGS, "--base-url", server.url)
+        line = '{"id":"1","type":"prompt","message":"say:hi"}'
+        loaded = loaded_by(words, '"type":"text_delta"', line, tmp_path)
+    assert "zot.core.agent" in loaded
+    entered = {
+        name
+        for name in of_zot(loaded)
+        if any(name == room or name.startswith(f"{room}.") for room in FEW_RUNS_NEED)
+    }
+    assert entered - {"zot.testing", "zot.testing.fakeserver"} == set()
+    # Plain HTTP needs no TLS, and no first answer of a model needs what tools work with.
+    heavy = HEAVY - {"socket"} | {"email", "ctypes", "difflib", "tempfile", "shutil", "random"}
+    assert (loaded - msgspec_loads) & heavy == set()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("rpc", "--no-such-flag"), ("swarmm",)])
+def test_flags_and_usage_errors_need_stage_one_alone(words, tmp_path):
+    code = (
+        "import os, sys\n"
+        "from zot.cli.main import run\n"
+        "code = run(sys.argv[1:])\n"
+        "os.write(2, ('\\n' + ' '.join(sys.modules)).encode())"
+    )
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps(request).encode() + b"\n",
+        [sys.executable, "-c", code, *words],
         capture_output=True,
-        timeout=60,
+        timeout=100,
         env={**uncovered(), "ZOT_HOME": str(tmp_path)},
     )
-    assert b'"protocolVersion":1' in done.stdout
-    loaded = set(done.stderr.decode().split())
-    assert "zot.acp.server" in loaded
-    assert (loaded - msgspec_loads) & FORBIDDEN == set()
+    loaded = of_zot(done.stderr.decode().split("\n")[-1].split())
+    assert loaded - STAGE_ONE <= {"zot.cli.help"}
 
 
 def test_a_bare_interpreter_has_none_of_it_loaded():
-    # Otherwise the test above would fail for a reason that is not ours.
+    # Otherwise the tests above would fail for a reason that is not ours.
     code = "import sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=uncovered())
-    assert set(done.stdout.decode().split()) & FORBIDDEN == set()
-
-
-# --- the first delta over plain HTTP -----------------------------------------------------------
-
-NOT_FOR_PLAIN_HTTP = {
-    *("http", "http.client", "email", "ssl", "asyncio", "subprocess", "json", "logging"),
-    *("tempfile", "shutil", "hashlib", "random", "base64", "struct"),
-    *("pathlib", "fnmatch", "urllib", "urllib.parse", "ipaddress"),
-}
-NOT_FOR_THE_COMMAND = {
-    *("socket", "selectors", "fcntl"),
-    *("zot.wire.shapes", "zot.core.shell"),  # for answers to other commands
-    *("zot.provider.failure", "zot.provider.fetch", "zot.core.compact", "zot.core.image"),
-    "zot.runtime.rules",
-}
-FIRST_DELTA = """
-import os, sys
-from zot.__main__ import main
-from zot.writer import LineWriter
-plain_put = LineWriter.put
-taken = []
-def put(self, data, **more):
-    if not taken and b'"type":"text_delta"' in data:
-        taken.append(sorted(sys.modules))
-    plain_put(self, data, **more)
-LineWriter.put = put
-def hear(event, arguments):
-    if event == "compile" and not taken and arguments[1] == "<string>":
-        os.write(2, b"compiled:" + repr(arguments[0]).encode().replace(b" ", b"") + b" ")
-sys.argv = ["zot", "rpc", "--provider", "anthropic", "--api-key", "k", "--base-url", sys.argv[1]]
-sys.addaudithook(hear)
-main()
-os.write(2, " ".join(taken[0]).encode())
-"""
-# The model client alone: what it needs for a whole answer.
-ONE_ANSWER = """
-import os, sys
-from zot.cancel import Cancel
-from zot.provider.providers import PROVIDERS, connect
-from zot.provider.types import Message, Model, Request, Text
-model = Model("m", sys.argv[2], sys.argv[3])
-client = connect(PROVIDERS[sys.argv[2]], model, "k", sys.argv[1])
-request = Request(model, "", (Message("user", (Text("say:hi"),), 0.0),))
-events = list(client.stream(request, Cancel()))
-client.close()
-print(events[-1].content[0].text)
-os.write(2, " ".join(sys.modules).encode())
-"""
-
-
-def loaded_by(code, *arguments, tmp_path, input=b""):
-    with FakeServer() as server:
-        done = subprocess.run(
-            [sys.executable, "-c", code, server.url, *arguments],
-            input=input,
-            capture_output=True,
-            timeout=60,
-            env={**uncovered(), "ZOT_HOME": str(tmp_path)},
-        )
-    assert b"hi" in done.stdout
-    return set(done.stderr.decode().split())
-
-
-def test_the_first_delta_over_plain_http_needs_neither_tls_nor_the_email_package(tmp_path):
-    prompt = b'{"id":"1","type":"prompt","message":"say:hi"}\n'
-    loaded = loaded_by(FIRST_DELTA, tmp_path=tmp_path, input=prompt)
-    assert "zot.provider.http" in loaded
-    assert loaded & NOT_FOR_PLAIN_HTTP == set()
-    if sys.version_info >= (3, 14):
-        return  # nobody has looked at it there
-    assert loaded & NOT_FOR_THE_COMMAND == set()
-    # The first text that Python compiles costs milliseconds: the type of a field, written as text.
-    # msgspec compiles one while it loads.
-    assert {name for name in loaded if name.startswith("compiled:")} <= {"compiled:'Foo'"}
-
-
-@pytest.mark.parametrize(
-    ("provider", "api"),
-    [
-        ("anthropic", "anthropic"),
-        ("openai", "openai-chat"),
-        ("openai-responses", "openai-responses"),
-        ("google", "google"),
-    ],
-)
-def test_a_model_client_needs_little_of_the_standard_library(provider, api, tmp_path):
-    loaded = loaded_by(ONE_ANSWER, provider, api, tmp_path=tmp_path)
-    assert loaded & NOT_FOR_PLAIN_HTTP == set()
-
-
-# --- how much is loaded ------------------------------------------------------------------------
-
-
-def test_the_modules_before_the_first_answer_and_the_first_delta_are_counted(tmp_path):
-    # A ratchet: each costs a tenth of a millisecond at the least. Lower it when there are fewer.
-    done = subprocess.run(
-        [sys.executable, "-c", HARNESS],
-        input=b'{"id":"1","type":"hello"}\n',
-        capture_output=True,
-        timeout=60,
-        env={**uncovered(), "ZOT_HOME": str(tmp_path)},
-    )
-    prompt = b'{"id":"1","type":"prompt","message":"say:hi"}\n'
-    first_delta = loaded_by(FIRST_DELTA, tmp_path=tmp_path, input=prompt)
-    first_answer = done.stderr.decode().split()
-    assert sum(name.startswith("zot.") for name in first_answer) <= 32
-    assert sum(name.startswith("zot.") for name in first_delta) <= 95
-    assert len(first_delta) <= 215 or sys.version_info >= (3, 14)  # as above
+    assert set(done.stdout.decode().split()) & HEAVY == set()

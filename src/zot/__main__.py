@@ -23,9 +23,6 @@ def _run(*, as_pi: bool) -> int:
     try:
         if sys.argv[1:] == ["--version"] and _tell_version():
             return 0
-        from zot import finder
-
-        finder.install()
         from zot.cli.main import run
 
         return run(sys.argv[1:], as_pi=as_pi)

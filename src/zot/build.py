@@ -17,7 +17,6 @@ from zot.errors import ConfigError
 from zot.extensions.shared import SharedHosts
 from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, SWARM_TOKEN
-from zot.later import Later, later
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level
 from zot.provider.models import Models
@@ -53,21 +52,9 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
-    from zot import ledger
-    from zot.mcp import secrets as mcp_secrets
-    from zot.runtime import durable, spend
     from zot.runtime import task as task_tool
-    from zot.sessions import files as session_files
-    from zot.sessions import kept
-    from zot.sessions import open as session_open
-    from zot.swarm import tool as swarm_tool
+    from zot.runtime.durable import Durable
     from zot.swarm.tool import SwarmSource
-else:
-    swarm_tool = Later("zot.swarm.tool")
-    ledger = Later("zot.ledger")
-    mcp_secrets = Later("zot.mcp.secrets")
-    durable, spend, task_tool = later("zot.runtime", "durable", "spend", "task")
-    session_files, kept, session_open = later("zot.sessions", "files", "kept", "open")
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 SWARM = "swarm"
@@ -221,6 +208,8 @@ def _trusts_project(setup: Setup) -> bool:
 def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.TaskSource, ...]:
     if depth <= 0 or not _allows(options, TASK):
         return ()
+    from zot.runtime import task as task_tool
+
     return (task_tool.TaskSource(common.agents, depth, options.tools),)
 
 
@@ -230,6 +219,8 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
     if not options.swarm_budget or not _allows(options, SWARM):
         return ()
     around = setup.around
+    from zot.swarm import tool as swarm_tool
+
     return (
         swarm_tool.SwarmSource(
             around.home, around.environ, options.swarm_budget, agent_words(setup)
@@ -258,8 +249,10 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     if not setup.options.spend_file:
         return ()
-    spent = ledger.Ledger(setup.around.absolute(setup.options.spend_file))
-    return (spend.SpendGuard(spent, model),)
+    from zot.ledger import Ledger
+    from zot.runtime.spend import SpendGuard
+
+    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
 
 
 class Common:
@@ -373,19 +366,22 @@ def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
     return runtime
 
 
-def _durable(setup: Setup, agent: Agent) -> durable.Durable | None:
+def _durable(setup: Setup, agent: Agent) -> Durable | None:
     options = setup.options
     if not options.durable:
         return None
     if not options.session or options.no_session:
         raise ConfigError("--durable needs a session file to keep the run in: add --session PATH")
+    from zot.runtime.durable import Durable
+    from zot.sessions.files import FileStore
+
     store = agent.session.store
-    if isinstance(store, session_files.FileStore) and store.format != "zot":
+    if isinstance(store, FileStore) and store.format != "zot":
         raise ConfigError(
             f"the session {options.session!r} has {store.format}'s format, which cannot hold a "
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
-    return durable.Durable(agent, on_crash=chosen(options, "on_crash"))
+    return Durable(agent, on_crash=chosen(options, "on_crash"))
 
 
 def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
@@ -521,21 +517,21 @@ def first_session(setup: Setup, *, keep: bool) -> Session:
     provider, model = setup.info.name, setup.model.id
     if options.no_session or not (keep or options.session or options.continue_):
         return Session(model=(provider, model))
+    from zot.sessions.open import begin_session, open_session
+
     if options.session:
         wait = HOLDER_SECONDS if options.durable else 0.0
-        return session_open.open_session(
-            options.session, setup.cwd, provider=provider, model=model, wait=wait
-        )
-    return session_open.begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
+        return open_session(options.session, setup.cwd, provider=provider, model=model, wait=wait)
+    return begin_session(setup.cwd, setup.around.home, provider=provider, model=model)
 
 
 def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
     provider, model = setup.info.name, setup.model.id
-    return kept.KeptSessions(
-        setup.cwd, setup.around.home, keep=keep, provider=provider, model=model
-    )
+    from zot.sessions.kept import KeptSessions
+
+    return KeptSessions(setup.cwd, setup.around.home, keep=keep, provider=provider, model=model)
 
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:
@@ -591,7 +587,9 @@ def _server_secrets(setup: Setup, entries: Mapping[str, Json]) -> set[str]:
     paths = (f"{around.home}/mcp.json", f"{setup.cwd}/.mcp.json")
     if not entries and not any(map(os.path.exists, paths)):
         return set()
-    return mcp_secrets.configured_secrets(
+    from zot.mcp.secrets import configured_secrets
+
+    return configured_secrets(
         setup.cwd, around.home, around.environ, entries, trusted=_trusts_project(setup)
     )
 

@@ -32,13 +32,12 @@ from zot.provider.types import Image as Image
 from zot.text import Frozen
 from zot.wire import frames, shapes
 from zot.wire.commands import AddedMessage, RunCommand
-from zot.wire.first import Command, Hello
 from zot.wire.follow import KeptEvent as KeptEvent
 from zot.wire.follow import follow as follow
 from zot.wire.frames import EventFrame
 from zot.wire.parse import FrameError, Response, Unknown, parse_frame
 from zot.wire.shapes import AgentShape
-from zot.wire.zot import HelloData, RunEnd, Started
+from zot.wire.zot import Command, Hello, HelloData, RunEnd, Started
 
 MAX_FRAME = 256 * 1024 * 1024
 STDERR_KEPT = 64 * 1024

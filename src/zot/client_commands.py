@@ -11,9 +11,9 @@ from msgspec.structs import fields
 from zot.provider.types import Image, Level
 from zot.wire import commands as wire
 from zot.wire import frames, shapes
-from zot.wire.first import Command
+from zot.wire.commands import ImageData
 from zot.wire.parse import Response
-from zot.wire.prompt import ImageData
+from zot.wire.zot import Command
 
 if TYPE_CHECKING:
     from zot.client import EventIterator

@@ -1,6 +1,6 @@
 """Writing files of ours: whole or not at all, for the user alone, one process at a time.
 
-Plain string paths: this is loaded before the first answer, and pathlib costs milliseconds.
+Plain string paths: most callers have no others.
 """
 
 from __future__ import annotations
@@ -10,16 +10,13 @@ import os
 import stat
 import sys
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from zot.beneath import open_real
 from zot.errors import ConfigError
-from zot.later import Later
 
-if TYPE_CHECKING:
+if sys.platform != "win32":
     import fcntl
-else:
-    fcntl = Later("fcntl")
 
 StrPath = str | os.PathLike[str]
 Dir = TypeVar("Dir", bound=StrPath)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -150,8 +151,6 @@ def check_numbers(line: bytes) -> None:
     msgspec.ValidationError: there is one."""
     if len(line) < LONGEST_NUMBER:
         return
-    import re  # deferred: not needed before a client sends a long line
-
     # A look at every 400th byte is enough to know that there is no such run, and much quicker.
     # A run is looked at from its start only: from each of its digits, it would cost their square.
     if re.search(rb"[0-9]{10}", line[::400]) and re.search(_LONG_NUMBER, line):

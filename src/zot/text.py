@@ -7,6 +7,7 @@ UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr, dataclass_transform
 
@@ -150,8 +151,6 @@ def _replaced(pattern: AnyStr, by: AnyStr, text: AnyStr) -> AnyStr:
 
 def compiled(pattern: AnyStr) -> Pattern[AnyStr]:
     """The regular expression; it is made once, when it is first needed."""
-    import re  # deferred: it takes longer to load than most of zot, and a plain answer needs none
-
     return re.compile(pattern)
 
 

@@ -7,9 +7,9 @@ start as `python -I -S`: every import here is on the way to a result.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import os
 import select
+import signal
 import sys
 import time
 

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ContextTooLong, Rejected
 from zot.local.serve import ServerAddress
-from zot.provider.providers import PROVIDERS, connect
+from zot.provider.client import connect
+from zot.provider.providers import PROVIDERS
 from zot.provider.types import (
     Api,
     Finished,

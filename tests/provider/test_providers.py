@@ -3,10 +3,10 @@ import pytest
 from zot.errors import ConfigError
 from zot.provider import catalog
 from zot.provider.catalog import SCRIPTED as MODEL
+from zot.provider.client import connect
 from zot.provider.providers import (
     PROVIDERS,
     api_of,
-    connect,
     env_base_url,
     env_key,
     env_secret_names,

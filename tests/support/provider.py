@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.provider import catalog
-from zot.provider.providers import PROVIDERS, connect
+from zot.provider.client import connect
+from zot.provider.providers import PROVIDERS
 from zot.provider.repair import Repair
 from zot.provider.types import Message, Model, Origin, Request, Text, ToolSpec, Usage
 

@@ -4,7 +4,8 @@ import pytest
 from support.provider import KEY, model_of
 
 from zot.provider.catalog import SCRIPTED as MODEL
-from zot.provider.providers import PROVIDERS, connect
+from zot.provider.client import connect
+from zot.provider.providers import PROVIDERS
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,

@@ -12,8 +12,8 @@ from support.rpc import Zot
 from zot import errors
 from zot.settings.flags import FLAGS
 from zot.wire import commands, frames, zot
-from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
+from zot.wire.zot import FEATURES
 
 PAGE = "docs/rpc.md"
 EXAMPLES = [(block, json.loads(block.text)) for block in blocks(PAGE, "json")]

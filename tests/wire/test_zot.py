@@ -24,8 +24,8 @@ from zot.runtime.runtime import State
 from zot.text import encode_json
 from zot.wire import commands, frames, shapes, zot, zot_replies
 from zot.wire.commands import AnyCommand
-from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
+from zot.wire.zot import FEATURES
 from zot.wire.zot_events import frame, message_shape, timestamp, usage_shape
 from zot.wire.zot_replies import KeptMessages, least_size
 

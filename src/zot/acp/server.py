@@ -19,16 +19,13 @@ from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
 from zot.cancel import Cancel
 from zot.errors import ZotError
 from zot.home import Surroundings, own_command
-from zot.later import later
 from zot.settings.flags import Options
 from zot.wire.json_rpc import JsonRpcServer
 
 if TYPE_CHECKING:
-    from zot.acp import sessions, updates
+    from zot.acp import sessions
     from zot.acp.sessions import AcpSessions
     from zot.acp.updates import RunOutcome
-else:
-    sessions, updates = later("zot.acp", "sessions", "updates")
 
 PROTOCOL_VERSION = 1
 MAX_WAITING = 64
@@ -61,6 +58,8 @@ class AcpServer(JsonRpcServer):
         self.answering(id, lambda: self._take(id, commands.read_request(method, params)))
 
     def fault_of(self, error: ZotError) -> jsonrpc.RpcFault:
+        from zot.acp import updates
+
         return updates.fault_of(error)
 
     def _take(self, id: jsonrpc.RpcId, request: AcpRequest) -> None:
@@ -141,7 +140,9 @@ class AcpServer(JsonRpcServer):
     def sessions(self) -> sessions.AcpSessions:
         with self._loading:
             if self._loaded is None:
-                # Deferred: initialize is answered without loading the agent.
+                # The seam: initialize is answered without loading the agent.
+                from zot.acp import sessions
+
                 self._loaded = sessions.AcpSessions(self, self.options, self.around)
             return self._loaded
 

@@ -9,10 +9,10 @@ and when zot is gone, which it sees by the end of its socket. It never touches t
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
-import _socket as socket
 import os
 import select
+import signal
+import socket
 import sys
 
 from zot import trees, walls

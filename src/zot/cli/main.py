@@ -7,8 +7,8 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from io import TextIOWrapper
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -16,33 +16,10 @@ from zot import __version__
 from zot.bugs import complain
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN, Surroundings, of_process
-from zot.later import Later, later
+from zot.settings import plan as plans
 from zot.settings.flags import Options, parse
 from zot.text import for_terminal, nearest
-
-if TYPE_CHECKING:
-    from zot.cli import help, models, resume
-    from zot.pi import export as pi_export
-    from zot.pi import flags as pi_flags
-    from zot.pi import models as pi_models
-    from zot.pi import once as pi_once
-    from zot.pi import plan as pi_plan
-    from zot.pi import rpc as pi_rpc
-    from zot.serve import once, rpc
-    from zot.serve.interactive import start
-    from zot.settings import plan as plans
-    from zot.testing import record
-    from zot.wire import standard
-else:
-    help, models, resume = later("zot.cli", "help", "models", "resume")
-    pi_export, pi_flags, pi_models, pi_once, pi_plan, pi_rpc = later(
-        "zot.pi", "export", "flags", "models", "once", "plan", "rpc"
-    )
-    once, rpc = later("zot.serve", "once", "rpc")
-    start = Later("zot.serve.interactive.start")
-    plans = Later("zot.settings.plan")
-    record = Later("zot.testing.record")
-    standard = Later("zot.wire.standard")
+from zot.wire import standard
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -135,12 +112,14 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         if len(argv) == 1 and argv[0] in _BARE:
             argv = [*argv, _BARE[argv[0]]]
         _make_files_usable()
-        main: Callable[[Sequence[str]], int] = Later(SUBCOMMANDS[argv[0]][0]).main
+        main: Callable[[Sequence[str]], int] = import_module(SUBCOMMANDS[argv[0]][0]).main
         _loaded()
         return main(argv)
     if argv and argv[0] == "rpc":
         argv[0] = "--rpc"
     if as_pi or any(word.partition("=")[0] == "--mode" for word in argv):
+        from zot.pi import flags as pi_flags
+
         options = pi_flags.parse_pi(argv)
     else:
         options = parse(argv)
@@ -150,6 +129,8 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
     if options.help or options.version or options.list_models:
         _make_files_usable()
     if options.help:
+        from zot.cli import help
+
         sys.stdout.write(help.help_text())
         return EXIT_OK
     if options.version:
@@ -206,21 +187,31 @@ def _run_mode(options: Options) -> int:
     if not options.rpc:
         _loaded()
     if options.list_models:
+        from zot.cli import models
+
         return models.list_models(options)
     if options.durable and not options.rpc:
         raise UsageError("--durable is for zot rpc, and for the SDK (docs/durable.md)")
     if options.resume and not options.session:
+        from zot.cli import resume
+
         options = resume.choose_session(options)
     if options.rpc:
         plan = _planned(options)
         if os.isatty(0):
             complain("reading commands, one JSON object a line (docs/rpc.md); Ctrl-D ends")
         _loaded()
+        from zot.serve import rpc
+
         return rpc.serve(plan, token)
     if options.export:
+        from zot.pi import export as pi_export
+
         sys.stdout.write(for_terminal(pi_export.export_file(options.export, options.words)) + "\n")
         return EXIT_OK
     if options.mode == "rpc":
+        from zot.pi import rpc as pi_rpc
+
         return pi_rpc.serve(_planned(options))
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
 
@@ -228,11 +219,15 @@ def _run_mode(options: Options) -> int:
             return _plan(replace(options, **changes))
 
         words = " ".join(options.words)
+        from zot.serve.interactive import start
+
         return start.run(find_plan, words, of_process(), linear=options.linear)
     return _answer_once(options)
 
 
 def _answer_once(options: Options) -> int:
+    from zot.serve import once
+
     prompt = once.prompt_text(options.words)
     if not prompt:
         raise UsageError(
@@ -240,6 +235,8 @@ def _answer_once(options: Options) -> int:
             "`zot --help` shows all modes"
         )
     if options.mode == "json":
+        from zot.pi import once as pi_once
+
         return pi_once.run(_planned(options), prompt, options.pi_protocol)
     return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
@@ -255,13 +252,26 @@ def _planned(options: Options) -> plans.Plan:
 
 def _plan(options: Options) -> plans.Plan:
     around = of_process()
-    plan = record.replayed(options, around) if options.replay else _fresh(options, around)
+    if options.replay:
+        from zot.testing import record
+
+        plan = record.replayed(options, around)
+    else:
+        plan = _fresh(options, around)
     if options.mode:
+        from zot.pi import plan as pi_plan
+
         plan = pi_plan.with_session(plan)
-    return record.recorded(plan) if options.record else plan
+    if options.record:
+        from zot.testing import record
+
+        plan = record.recorded(plan)
+    return plan
 
 
 def _fresh(options: Options, around: Surroundings) -> plans.Plan:
     if options.mode:  # pi's
+        from zot.pi import models as pi_models
+
         return plans.Plan(pi_models.resolve_pi(options, around))
     return plans.plan(options, around)

@@ -8,17 +8,11 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from zot.later import Later
 from zot.text import for_terminal, whole_characters
-
-if TYPE_CHECKING:
-    import webbrowser
-else:
-    webbrowser = Later("webbrowser")
 
 A_LINE = "one JSON object a line"
 
@@ -96,6 +90,8 @@ def coloured(text: str, code: str) -> str:
 
 def open_in_browser(url: str) -> None:
     say_now(f"open this address if your browser does not:\n\n  {url}\n")
+    import webbrowser
+
     webbrowser.open(url)
 
 

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from zot.errors import UsageError
 from zot.home import of_process
-from zot.later import Later
 from zot.settings.flags import parse
-
-if TYPE_CHECKING:
-    from zot.acp import server as acp
-    from zot.cli import auth
-    from zot.mcpserver import server as mcp
-else:
-    acp = Later("zot.acp.server")
-    auth = Later("zot.cli.auth")
-    mcp = Later("zot.mcpserver.server")
 
 ACP = """zot acp [flags]: speak the Agent Client Protocol on stdin and stdout, for an editor.
 
@@ -47,6 +36,8 @@ def main(argv: Sequence[str]) -> int:
     command, *words = argv
     is_acp = command == "acp"
     if is_acp and "--login" in words:
+        from zot.cli import auth
+
         return auth.main(["login", *(word for word in words if word != "--login")])
     options = parse(words)
     if options.help:
@@ -57,5 +48,10 @@ def main(argv: Sequence[str]) -> int:
     if wrong := next((name for name in NOT_HERE if getattr(options, name)), ""):
         because = "the client chooses" if is_acp else "each call says it"
         raise UsageError(f"zot {command} takes no --{wrong.strip('_')}: {because}")
-    serve = acp.serve if is_acp else mcp.serve
-    return serve(options, of_process())
+    if is_acp:
+        from zot.acp import server as acp
+
+        return acp.serve(options, of_process())
+    from zot.mcpserver import server as mcp
+
+    return mcp.serve(options, of_process())

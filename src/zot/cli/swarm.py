@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,22 +17,17 @@ from zot.cli.output import Subcommands, say, say_either, say_json
 from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
-from zot.later import Later
 from zot.observe import facts
 from zot.observe.observer import facts_of
 from zot.observe.status import OpenQuestion
 from zot.settings.known import hide_keys
+from zot.swarm import supervisor
 from zot.swarm.agent import AgentSummary, shown_age
 from zot.swarm.follow import OVER
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.schedule import by_need
 from zot.swarm.task import LogRow, SwarmTask
 from zot.text import positive, size_text, whole_characters
-
-if TYPE_CHECKING:
-    from zot.swarm import supervisor
-else:
-    supervisor = Later("zot.swarm.supervisor")
 
 EPILOG = """\
 An agent works in a git worktree on a branch zot/ID: your checkout stays as it is until you merge.

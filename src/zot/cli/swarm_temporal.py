@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from msgspec.structs import asdict, replace
 
@@ -14,7 +14,6 @@ from zot.cli.output import say, say_json
 from zot.errors import ConfigError
 from zot.files import ensure_dir
 from zot.home import home_dir
-from zot.later import Later
 from zot.provider.providers import without_keys
 from zot.settings.known import hide_keys
 from zot.swarm.temporal.config import (
@@ -24,11 +23,6 @@ from zot.swarm.temporal.config import (
     load_config,
     save_config,
 )
-
-if TYPE_CHECKING:
-    from zot.swarm.temporal import door
-else:
-    door = Later("zot.swarm.temporal.door")
 
 SERVER_PORT = 7233
 
@@ -92,6 +86,8 @@ def _temporal(swarm: object, arguments: argparse.Namespace) -> None:
 
 def _dev(arguments: argparse.Namespace) -> NoReturn:
     database = "" if arguments.forget else str(ensure_dir(_swarm()) / "temporal.db")
+    from zot.swarm.temporal import door
+
     command = door.server_command(database, arguments.port)
     say(
         f"Temporal at 127.0.0.1:{arguments.port}, its page at http://127.0.0.1:"
@@ -126,4 +122,6 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> None:
     hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for what agents run
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     hide_keys(home_dir(os.environ), os.environ, hidden)
+    from zot.swarm.temporal import door
+
     door.run_worker(config, place, environment)

@@ -17,16 +17,13 @@ from zot.cli.output import PlainParser
 from zot.errors import ConfigError
 from zot.files import ensure_dir
 from zot.home import home_dir
-from zot.later import Later
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
 from zot.observe.facts import fields_of
+from zot.swarm import log as swarm_log
 
 if TYPE_CHECKING:
-    from zot.swarm import log as swarm_log
     from zot.swarm.log import LogWriter
-else:
-    swarm_log = Later("zot.swarm.log")
 
 DESCRIPTION = (
     "The state of one agent from its frames: thinking, running a tool, waiting, failed, idle."

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from zot import errors
 from zot.cancel import Cancel
+from zot.core import compact as compaction
 from zot.core import events
 from zot.core.answer import ModelAnswer, consistent, with_text
 from zot.core.cost import add, estimate, plausible, priced
@@ -27,19 +28,13 @@ from zot.core.refused import RefusedImages
 from zot.core.session import Body, Entry, Session, UsageNote
 from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Begun, Toolbox
-from zot.later import Later
-from zot.provider import types
+from zot.provider import failure, types
 from zot.provider.model import clamped
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 
 if TYPE_CHECKING:
-    from zot.core import compact as compaction
     from zot.core.compact import Compactor, Keep, Reason
-    from zot.provider import failure
-else:
-    compaction = Later("zot.core.compact")
-    failure = Later("zot.provider.failure")
 
 
 class UserInput(Struct, frozen=True):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from zot.core.session import Body, Contents, Custom, Entry
-from zot.digest import sha256_hex
 from zot.provider.types import ToolCall
 from zot.text import Frozen
 
@@ -74,7 +73,11 @@ def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownCh
 
 
 def hashed(content: bytes | None) -> str | None:
-    return None if content is None else sha256_hex(content)
+    if content is None:
+        return None
+    from hashlib import sha256  # loads OpenSSL: few runs change a file before the model answered
+
+    return sha256(content).hexdigest()
 
 
 def kept_change(contents: Contents, path: str, before: bytes | None, after: bytes | None) -> Body:

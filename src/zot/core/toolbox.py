@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
-from zot.core import events
+from zot.core import check, events
 from zot.core.events import Event, ToolStatus
 from zot.core.hook import Allow, Block, Decider, Hook, HookContext, Permission, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
@@ -30,15 +30,11 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
-from zot.later import Later
 from zot.provider.types import Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 from zot.text import Frozen
 
 if TYPE_CHECKING:
-    from zot.core import check
     from zot.core.check import Checker
-else:
-    check = Later("zot.core.check")
 
 ABORTED = "aborted"
 NOT_RUN_ABORTED = "not run: the turn was aborted"

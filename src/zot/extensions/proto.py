@@ -5,6 +5,7 @@ This file knows shapes only. Who sends what when, and what it means, is in exten
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -490,8 +491,6 @@ def decode(line: bytes) -> FromExtension | Unknown:
 
 def id_of(start: bytes) -> str | None:
     """Whose answer a line was that is too long to be read, from its first bytes."""
-    import re  # deferred: lines are rarely too long
-
     shown = re.search(rb'"id"\s*:\s*"([^"\\]{1,64})"', start)
     return shown[1].decode("ascii", "replace") if shown else None
 

@@ -26,22 +26,13 @@ from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError, NotFoundError
 from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
-from zot.later import Later, later
 from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
 
 if TYPE_CHECKING:
-    import pathlib
-
-    from zot.extensions import guest as guests
-    from zot.extensions import host as hosts
-    from zot.extensions import limits
     from zot.extensions.extension import HostedExtension
     from zot.extensions.guest import Guest
     from zot.extensions.host import ExtensionHost, HostSettings
-else:
-    pathlib = Later("pathlib")
-    guests, hosts, limits = later("zot.extensions", "guest", "host", "limits")
 
 
 class ExtensionOptions(Frozen, kw_only=True):
@@ -242,6 +233,8 @@ class Extensions(hook.Hook):
 
     def _join(self, runtime: SourceHost) -> ServedBy:
         """Share the host of those whose extensions are the same, or make one."""
+        from zot.extensions import guest as guests
+
         guest = guests.Guest(
             run_tool=self._run_tool,
             submit=runtime.submit,
@@ -262,6 +255,8 @@ class Extensions(hook.Hook):
         model, warn = runtime.model, self._options.warn
 
         def make() -> ExtensionHost:
+            from zot.extensions import host as hosts
+
             return hosts.ExtensionHost(settings, provider=model.provider, model=model.id, warn=warn)
 
         host = self._hosts.join(self._key, guest, make)
@@ -269,7 +264,12 @@ class Extensions(hook.Hook):
         return ServedBy(host, guest)
 
     def _settings(self) -> HostSettings:
+        import pathlib
+
         options, path = self._options, pathlib.Path
+        from zot.extensions import host as hosts
+        from zot.extensions import limits
+
         return hosts.HostSettings(
             cwd=path(options.cwd),
             home=path(options.home),

@@ -12,7 +12,7 @@ import msgspec
 
 from zot.errors import ProviderError
 from zot.local.serve import ServerAddress
-from zot.provider.fetch import open_url
+from zot.provider.http import open_url
 from zot.provider.types import Json
 
 KEPT = 4

@@ -20,7 +20,8 @@ from zot.local.prefix import PrefixStore
 from zot.local.serve import ServerAddress
 from zot.local.server import CONTEXT, LocalServer
 from zot.provider import types
-from zot.provider.providers import PROVIDERS, connect
+from zot.provider.client import connect
+from zot.provider.providers import PROVIDERS
 
 IDLE_SECONDS = 900.0
 """A small machine may read a full context for minutes before the first word."""

@@ -23,8 +23,7 @@ from zot.errors import ConfigError, ProviderError, ZotError
 from zot.files import ensure_dir, lock_file
 from zot.local.limits import free_disk, free_memory
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
-from zot.provider.fetch import open_url
-from zot.provider.http import HttpAnswer
+from zot.provider.http import HttpAnswer, open_url
 from zot.provider.providers import without_keys
 from zot.text import size_text
 

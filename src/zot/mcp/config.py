@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN, expand_user
@@ -253,7 +253,7 @@ def fingerprint(server: ServerConfig) -> str:
         sorted(server.headers.items()),
         msgspec.to_builtins(server.oauth),
     )
-    return sha256_hex(msgspec.json.encode(parts))[:32]
+    return sha256(msgspec.json.encode(parts)).hexdigest()[:32]
 
 
 def expanded(

@@ -7,26 +7,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
+from zot.core import check
 from zot.core.events import ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer, SourceHost
 from zot.core.unanswered import UnansweredQuestions
 from zot.errors import ConfigError
-from zot.later import Later
 from zot.mcp.config import check_address
 from zot.mcp.protocol import visible_text
 from zot.provider.types import Json
 from zot.text import printable
-
-if TYPE_CHECKING:
-    from zot.core import check
-else:
-    check = Later("zot.core.check")
 
 SECONDS = 300.0
 MAX_FIELDS = 30

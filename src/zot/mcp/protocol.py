@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
 from zot import __version__
-from zot.digest import sha256_hex
 from zot.provider.types import Json
 from zot.text import Frozen, prepared
 
@@ -60,7 +60,7 @@ class McpToolInfo(Frozen, omit_defaults=True):
     def face(self) -> str:
         """A hash of what the model and the user see of it."""
         seen = (self.name, self.description, self.schema, self.reads_only)
-        return sha256_hex(msgspec.json.encode(seen, order="deterministic"))[:16]
+        return sha256(msgspec.json.encode(seen, order="deterministic")).hexdigest()[:16]
 
 
 class PromptInfo(Frozen, omit_defaults=True):
@@ -265,7 +265,7 @@ def tool_name(server: str, tool: str) -> str:
     plain = _BAD.sub("_", raw)
     if plain == raw and len(plain) <= LONGEST_TOOL_NAME:
         return plain
-    mark = sha256_hex(raw.encode("utf-8", "replace"))[:8]
+    mark = sha256(raw.encode("utf-8", "replace")).hexdigest()[:8]
     return f"{plain[: LONGEST_TOOL_NAME - 9]}_{mark}"
 
 

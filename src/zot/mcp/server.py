@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from zot.cancel import Cancel
+from zot.children import logfile
 from zot.children.limits import MIB
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
-from zot.later import Later, later
+from zot.mcp import connection as connections
+from zot.mcp import http, oauth, stdio
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, McpGone, McpLogin, Patience
@@ -26,14 +28,7 @@ from zot.provider.types import Json
 from zot.text import Frozen, mapped, without_secrets
 
 if TYPE_CHECKING:
-    from zot.children import logfile
-    from zot.mcp import connection as connections
-    from zot.mcp import http, oauth, stdio
     from zot.mcp.connection import McpConnection
-else:
-    connections = Later("zot.mcp.connection")
-    logfile = Later("zot.children.logfile")
-    http, oauth, stdio = later("zot.mcp", "http", "oauth", "stdio")
 
 LOG_BYTES = 5 * MIB
 RETRY_SECONDS = 3.0

@@ -22,20 +22,14 @@ from zot.core.source import (
 )
 from zot.core.tool import Tool
 from zot.errors import CommandError
-from zot.later import later
 from zot.provider.types import Json, ToolCall
 from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.shell import Confine
     from zot.core.source import CommandSource, PanelSource, PersonAnswer, ServerSource, ToolSource
-    from zot.mcp import config, dialogs, store
-    from zot.mcp import server as mcp_server
     from zot.mcp import servers as mcp_servers
     from zot.mcp.servers import McpServerSet
-else:
-    mcp_server, mcp_servers = later("zot.mcp", "server", "servers")
-    config, dialogs, store = later("zot.mcp", "config", "dialogs", "store")
 
 
 class McpOptions(Frozen, kw_only=True):
@@ -173,7 +167,11 @@ class McpServers:
             return self._set
 
     def _made(self, host: SourceHost) -> mcp_servers.McpServerSet:
-        # Deferred: only where there are servers.
+        # The door of this room: it is loaded where there are servers.
+        from zot.mcp import config, dialogs, store
+        from zot.mcp import server as mcp_server
+        from zot.mcp import servers as mcp_servers
+
         options = self._options
         self._in_jail = options.jailed()
         parts = mcp_server.ServerParts(

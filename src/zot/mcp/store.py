@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
 from msgspec.structs import replace
 
-from zot.digest import sha256_hex
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.mcp.protocol import McpToolInfo, ServerLists
@@ -125,7 +125,7 @@ class ServerStore:
 def instructions_face(listed: ServerLists) -> str:
     """Another one for other instructions."""
     text = listed.instructions
-    return sha256_hex(text.encode("utf-8", "replace"))[:16] if text else ""
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:16] if text else ""
 
 
 def changed_tools(agreed: Agreed, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:

@@ -16,7 +16,6 @@ from msgspec import UNSET, Raw
 from zot import jsonrpc
 from zot.errors import CommandError
 from zot.home import Surroundings
-from zot.later import Later
 from zot.mcpserver import protocol, tools
 from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
 from zot.settings.flags import Options
@@ -24,10 +23,7 @@ from zot.wire.json_rpc import JsonRpcServer
 from zot.wire.serving import STOP_SECONDS
 
 if TYPE_CHECKING:
-    from zot.mcpserver import job as mcp_jobs
     from zot.mcpserver.job import McpJob
-else:
-    mcp_jobs = Later("zot.mcpserver.job")
 
 MAX_JOBS = 16
 MAX_HELD = 32
@@ -109,6 +105,8 @@ class ZotMcpServer(JsonRpcServer):
             busy = len(self.threads) >= MAX_JOBS
         if busy:
             return protocol.refused(f"{MAX_JOBS} tasks are being worked on; try later", peer)
+        from zot.mcpserver import job as mcp_jobs
+
         job = mcp_jobs.McpJob(self, peer, arguments, params.progress_token)
 
         with self.lock:

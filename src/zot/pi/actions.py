@@ -15,7 +15,6 @@ from zot.core.session import Body, Custom, Entry
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import AuthError, CommandError, ConfigError
-from zot.later import Later
 from zot.pi import commands
 from zot.pi import replies as pi_replies
 from zot.pi.commands import Choice, Look, Switch
@@ -28,10 +27,7 @@ from zot.provider.types import Json, Message, Model
 from zot.sessions.kept import path_of
 
 if TYPE_CHECKING:
-    from zot.pi import export
     from zot.pi.rpc import PiServer
-else:
-    export = Later("zot.pi.export")
 
 RESERVE_TOKENS = 16_384
 KEEP_TOKENS = 20_000
@@ -209,8 +205,9 @@ class Actions:
         return shell_answer(self._runtime.run_shell(command, show=show, entry=entry, cancel=cancel))
 
     def export_html(self, target: str | None) -> dict[str, Json]:
-        # Deferred: the page is rarely asked for.
         runtime = self._server.runtime
+        from zot.pi import export
+
         return {"path": export.export_html(runtime.session, target, Path(runtime.cwd))}
 
     def list_commands(self) -> dict[str, Json]:

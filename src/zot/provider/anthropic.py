@@ -1,22 +1,16 @@
 """Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
 
-from typing import TYPE_CHECKING, assert_never
+from hashlib import sha256
+from typing import assert_never
 
 import msgspec
 from msgspec import Raw, Struct
 
-from zot.digest import sha256_hex
 from zot.errors import BadResponse, Refused
-from zot.later import Later
-from zot.provider import binding, transcript, types
+from zot.provider import binding, failure, transcript, types
 from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
 from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
-
-if TYPE_CHECKING:
-    from zot.provider import failure
-else:
-    failure = Later("zot.provider.failure")
 
 API = "anthropic"
 VERSION = "2023-06-01"
@@ -75,7 +69,8 @@ class MessagesWire:
             head["tools"] = kept.part("tools", source, lambda: encode_tools(request, quirks))
         # Others refuse a tool turn whose thoughts are not there. No JSON has a zero byte.
         start = b"\0".join((request.model.id.encode(), *map(bytes, head.values())))
-        earlier = kept.earlier(quirks, encode_turn, sha256_hex(start) if quirks.adaptive else "")
+        digest = sha256(start).hexdigest() if quirks.adaptive else ""
+        earlier = kept.earlier(quirks, encode_turn, digest)
         kept.end(last)
         last[0]["content"][-1]["cache_control"] = MARK
         body: dict[str, types.Json] = {

@@ -13,16 +13,12 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError
-from zot.later import Later
-from zot.provider import types
+from zot.provider import failure, types
 from zot.provider.providers import Quirks
 from zot.text import MAX_NESTING, check_nesting, whole_characters, whole_escapes
 
 if TYPE_CHECKING:
-    from zot.provider import failure
     from zot.provider.kept import Kept
-else:
-    failure = Later("zot.provider.failure")
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]

@@ -8,9 +8,10 @@ tool calls stay. No I/O, no API's words.
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from msgspec.structs import replace
 
-from zot.digest import sha256_hex
 from zot.provider.providers import Quirks
 from zot.provider.transcript import EncodeTurn, ModelTurn
 from zot.provider.types import Block, Finished, Reasoning
@@ -48,4 +49,5 @@ def _before(blocks: list[Block], digest: str, encode: EncodeTurn, quirks: Quirks
     if not blocks:
         return digest
     said = ModelTurn(tuple(blocks), same_provider=True, same_model=True)  # type: ignore[arg-type]
-    return sha256_hex(digest.encode() + b",".join(map(encode_json, encode(said, quirks))))
+    data = b",".join(map(encode_json, encode(said, quirks)))
+    return sha256(digest.encode() + data).hexdigest()

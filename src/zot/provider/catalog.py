@@ -1,6 +1,6 @@
 """The models zot ships facts about: windows, limits, prices. Reads one small file a provider.
 
-The files are written by scripts/update_catalog.py. On the start-up path: nothing loads before it
+The files are written by scripts/update_catalog.py. Part of stage one: nothing is read before it
 is asked for, and only the file of the provider in use.
 """
 

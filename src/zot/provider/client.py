@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.errors import BadResponse, Cancelled, NetworkError, ProviderError, Rejected, StreamIdle
-from zot.later import Later
-from zot.provider import catalog
+from zot.errors import (
+    BadResponse,
+    Cancelled,
+    ConfigError,
+    NetworkError,
+    ProviderError,
+    Rejected,
+    StreamIdle,
+)
+from zot.provider import catalog, failure
 from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.http import Http, HttpAnswer
 from zot.provider.kept import Kept
-from zot.provider.providers import Key, ProviderInfo, Quirks, resolve_quirks
+from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
 from zot.text import encode_json
-
-if TYPE_CHECKING:
-    from zot.provider import failure
-else:
-    failure = Later("zot.provider.failure")
 
 BETA = "anthropic-beta"
 ANTHROPIC_TOKEN = "sk-ant-oat"
@@ -221,7 +223,7 @@ def load_wire(api: Api) -> Wire:
     """The API's file, which has its name; only the one in use is loaded."""
     if api == "scripted":
         raise ValueError("the scripted provider makes no connection")
-    wire: Wire = Later(f"zot.provider.{api.replace('-', '_')}").WIRE
+    wire: Wire = import_module(f"zot.provider.{api.replace('-', '_')}").WIRE
     return wire
 
 
@@ -242,3 +244,41 @@ def open_client(
         idle_seconds=idle_seconds,
     )
     return ModelClient(info, load_wire(api), api, key, http)
+
+
+def connect(
+    info: ProviderInfo,
+    model: Model,
+    key: Key,
+    base_url: str | None = None,
+    *,
+    idle_seconds: float = 120.0,
+    connect_seconds: float = 10.0,
+    script: str = "",
+) -> Provider:
+    """A client for the provider, ready to stream; nothing is sent yet.
+
+    `key` may be a function, called before each request; it may raise AuthError.
+    `script` is the file that the scripted provider plays.
+
+    Raises:
+        ConfigError: a base URL or script is missing or cannot be used.
+    """
+    if info.api == "scripted":
+        if not script:
+            raise ConfigError("the scripted provider needs a script file: pass --script FILE")
+        from zot.provider import scripted
+
+        return scripted.ScriptedProvider.from_file(script)
+    url = base_url or model.base_url or info.base_url
+    if not url:
+        wanted = " or ".join(("--base-url", *info.base_url_env))
+        raise ConfigError(f"no address for provider {info.name!r}: set {wanted}")
+    return open_client(
+        info,
+        api_of(info, model, base_url),
+        key,
+        url,
+        idle_seconds=idle_seconds,
+        connect_seconds=connect_seconds,
+    )

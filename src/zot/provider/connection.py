@@ -5,8 +5,8 @@ the request for a tunnel.
 
 from __future__ import annotations
 
-import _socket as socket  # without the module around it, whose enums take a while to make
 import os
+import socket
 import threading
 import time
 from functools import cache
@@ -14,17 +14,13 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import ConfigError
-from zot.later import Later
 from zot.lines import ready
+from zot.provider import failure
 from zot.provider.address import Address, Proxy
 from zot.provider.response import ResponseParser
 
 if TYPE_CHECKING:
     from ssl import SSLContext
-
-    from zot.provider import failure
-else:
-    failure = Later("zot.provider.failure")
 
 
 @cache
@@ -148,7 +144,7 @@ class Connection:
     def _secure(self) -> None:
         plain = self._socket()
         secured = tls_context().wrap_socket(
-            plain,  # type: ignore[arg-type]  # only its descriptor is taken over
+            plain,
             server_hostname=self._address.host,
             do_handshake_on_connect=False,
         )

@@ -8,20 +8,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from zot import __version__, errors
 from zot.cancel import Cancel
-from zot.later import Later
-from zot.provider.address import parse_url, proxy_for
+from zot.provider import failure
+from zot.provider.address import parse_url, proxy_for, split_query
 from zot.provider.connection import Connection, tls_context
 from zot.provider.response import ResponseParser
-
-if TYPE_CHECKING:
-    from zot.provider import failure
-else:
-    failure = Later("zot.provider.failure")
 
 PIECE = 64 * 1024
 MAX_ERROR_BODY = 64 * 1024
@@ -391,3 +386,28 @@ def check_header(name: str, value: str) -> None:
 def is_plain(text: str) -> bool:
     """Whether it is ASCII without control characters."""
     return text.isascii() and text.isprintable()
+
+
+@contextmanager
+def open_url(
+    name: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    seconds: float = 30.0,
+    is_download: bool = False,
+) -> Iterator[HttpAnswer]:
+    """One request to any URL, on a connection of its own: a GET, or a POST when there is a body.
+    Raises as `exchange` does."""
+    base, query = split_query(url)
+    http = Http(name, base, connect_seconds=seconds, idle_seconds=seconds)
+    path = "/" + base.partition("://")[2].partition("/")[2] + query
+    method = "GET" if body is None else "POST"
+    try:
+        with http.exchange(
+            method, path, headers or {}, body, Cancel(), is_download=is_download
+        ) as answer:
+            yield answer
+    finally:
+        http.close()

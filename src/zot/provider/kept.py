@@ -5,10 +5,10 @@ turns, and only those are looked at. No API's words here; speed only, the bytes 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 
 from msgspec import Raw
 
-from zot.digest import sha256_hex
 from zot.provider.binding import fitting
 from zot.provider.providers import Quirks
 from zot.provider.repair import Repair
@@ -94,7 +94,7 @@ class Kept:
     def end(self, items: list[Json]) -> None:
         """Hear of the items of the last turn, without marks: they make the request whole."""
         data = b",".join(map(encode_json, items))
-        self.digest = sha256_hex(self._before_last.encode() + data) if self._start else ""
+        self.digest = sha256(self._before_last.encode() + data).hexdigest() if self._start else ""
 
     def earlier(self, quirks: Quirks, encode_turn: EncodeTurn, start: str = "") -> list[Json]:
         """The items of all turns but the last, in a few pieces of JSON: for a list of all items.
@@ -142,7 +142,7 @@ class Kept:
             if digest and isinstance(turn, ModelTurn):
                 sent = fitting(turn, digest, encode_turn, quirks)
             data = b",".join(map(encode_json, encode_turn(sent, quirks)))
-            digest = sha256_hex(digest.encode() + data) if digest else ""
+            digest = sha256(digest.encode() + data).hexdigest() if digest else ""
             if too_much or len(self._json) + len(data) > MAX_KEPT:
                 too_much.append(data)
                 continue

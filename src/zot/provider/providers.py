@@ -1,30 +1,23 @@
 """Every provider as data: where it is, how it is asked, which key opens it. The rows are in
 data/providers.json.
 
-On the start-up path of `zot rpc`: imports nothing but msgspec; API files load when connected.
+Part of stage one: imports nothing but msgspec.
 """
 
 import os
-from _thread import allocate_lock
+import threading
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN
-from zot.later import later
 from zot.provider.model import LEVELS, Api, Json, Level, Model
 from zot.text import Frozen, nearest
 
-if TYPE_CHECKING:
-    from zot.provider import client, scripted
-    from zot.provider.types import Provider
-else:
-    client, scripted = later("zot.provider", "client", "scripted")
-
 # See text.prepared: this module is on the start-up path, and cannot prepare its struct there.
-_reading = allocate_lock()
+_reading = threading.Lock()
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
 """How the key travels: `Authorization: Bearer`, or in a header of that name."""
@@ -212,40 +205,3 @@ def word_for_level(level: Level, levels: Mapping[str, str | None] | None) -> str
             if 0 <= index < len(order) and (word := table.get(order[index])):
                 return word
     return None
-
-
-def connect(
-    info: ProviderInfo,
-    model: Model,
-    key: Key,
-    base_url: str | None = None,
-    *,
-    idle_seconds: float = 120.0,
-    connect_seconds: float = 10.0,
-    script: str = "",
-) -> "Provider":
-    """A client for the provider, ready to stream; nothing is sent yet.
-
-    `key` may be a function, called before each request; it may raise AuthError.
-    `script` is the file that the scripted provider plays.
-
-    Raises:
-        ConfigError: a base URL or script is missing or cannot be used.
-    """
-    # The API files load HTTP and TLS: only when a call is about to be made.
-    if info.api == "scripted":
-        if not script:
-            raise ConfigError("the scripted provider needs a script file: pass --script FILE")
-        return scripted.ScriptedProvider.from_file(script)
-    url = base_url or model.base_url or info.base_url
-    if not url:
-        wanted = " or ".join(("--base-url", *info.base_url_env))
-        raise ConfigError(f"no address for provider {info.name!r}: set {wanted}")
-    return client.open_client(
-        info,
-        api_of(info, model, base_url),
-        key,
-        url,
-        idle_seconds=idle_seconds,
-        connect_seconds=connect_seconds,
-    )

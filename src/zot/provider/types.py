@@ -5,9 +5,9 @@ Read this file first: everything above the providers speaks in these types.
 
 from __future__ import annotations
 
-from _operator import is_  # without the rest of `operator`
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import is_
 from typing import Literal, Protocol, final, overload
 
 from zot.cancel import Cancel

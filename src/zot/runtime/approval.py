@@ -19,17 +19,14 @@ from zot.core.events import ApprovalRequest, ApprovalResolved
 from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs
 from zot.core.rule import Rule, Rules
 from zot.errors import Cancelled, CommandError, ConfigError, NotFoundError
-from zot.later import Later
 from zot.provider.types import Json, Model, ToolCall
+from zot.runtime import rules as patterns
 from zot.runtime.client import RuntimeClient
 from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
-    from zot.runtime import rules as patterns
     from zot.runtime.durable import Durable
-else:
-    patterns = Later("zot.runtime.rules")
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """What can change something; asked for when nobody says which tools to ask for."""

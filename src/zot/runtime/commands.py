@@ -6,24 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
+from zot.core.aside import Aside, SideQuestion
 from zot.core.cost import add
 from zot.core.source import CommandInfo, CommandResult, ExtensionState, PanelSource
 from zot.errors import CommandError, NotFoundError
-from zot.later import Later
 from zot.provider.models import Models
 from zot.provider.types import Message, ToolCall, ToolSpec
 from zot.runtime.sources import Sources
 from zot.runtime.workplace import Workplace
 from zot.text import compiled, nearest
-
-if TYPE_CHECKING:
-    from zot.core import aside as side
-    from zot.core.aside import Aside
-else:
-    side = Later("zot.core.aside")
 
 RELOAD = "reload-ext"
 """The one command that is zot's own."""
@@ -58,7 +51,7 @@ class CommandedRuns(Workplace):
         if not question.strip():
             raise CommandError("there is no question")
         provider = self.models.connect(self.agent.model)  # its own connection
-        asked = side.SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
+        asked = SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
         try:
             aside = asked.ask(question, earlier)
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,15 +26,9 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import ProviderError, ToolError, ZotError
-from zot.later import Later
 from zot.provider import types
 from zot.provider.models import Models
 from zot.text import Frozen, SecretFilter, mapped, without_secrets
-
-if TYPE_CHECKING:
-    from zot.provider.auth import store
-else:
-    store = Later("zot.provider.auth.store")
 
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
@@ -117,6 +111,8 @@ class Redactor:
         return texts
 
     def _from_auth_file(self) -> set[str]:
+        from zot.provider.auth import store  # where there is such a file
+
         return _texts(store.AuthFile(self._home).all().values())
 
 

@@ -11,25 +11,21 @@ from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error, report_bug
 from zot.cancel import Cancel
-from zot.core import events
+from zot.core import changes, events
+from zot.core import image as pictures
 from zot.core.agent import Agent, Limits, Progress, UserInput
 from zot.core.events import Event
 from zot.core.session import Session
 from zot.errors import ClosedError, CommandError, SessionError, ZotError
-from zot.later import later
 from zot.provider.types import Image, Text, ToolCall
 from zot.runtime.change import Change, Idle
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run, StoredEnd
 
 if TYPE_CHECKING:
-    from zot.core import changes
-    from zot.core import image as pictures
     from zot.core.compact import Reason
     from zot.runtime.durable import Durable
     from zot.runtime.journal import DurableKind
-else:
-    changes, pictures = later("zot.core", "changes", "image")
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
+from zot.core import changes as core_changes
+from zot.core import image as pictures
 from zot.core.agent import Agent, AgentSettings
 from zot.core.events import ApprovalRequest, Event, ExtensionAsk
 from zot.core.rule import Rule
@@ -30,7 +32,6 @@ from zot.core.session import (
 from zot.core.source import PersonAnswer, Question, ServerState, ToolSource
 from zot.core.tool import ToolOutput
 from zot.errors import BusyError, CommandError, ConfigError, NotFoundError, ZotError
-from zot.later import later
 from zot.provider.model import clamped, default_level
 from zot.provider.models import Models
 from zot.provider.types import Json, Level, Message, Model, Provider, ToolCall, Usage
@@ -48,13 +49,9 @@ from zot.runtime.sources import Sources
 from zot.text import Frozen
 
 if TYPE_CHECKING:
-    from zot.core import changes as core_changes
-    from zot.core import image as pictures
     from zot.core.changes import Files, ShownChange
     from zot.core.shell import Shell
     from zot.runtime.durable import Durable
-else:
-    core_changes, pictures = later("zot.core", "changes", "image")
 
 MAX_SHOWN = 512 * 1024
 """Bytes of a file that anybody looks at."""

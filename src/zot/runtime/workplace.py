@@ -9,26 +9,22 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
+from zot.core import shell as shells
 from zot.core.agent import Agent
 from zot.core.session import Body, Custom
 from zot.errors import ConfigError, NotFoundError
-from zot.later import Later
 from zot.provider.types import Message, Text
+from zot.runtime import rewind
 from zot.runtime.client import RuntimeClient
 from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.runs import Listener, Runs
 
 if TYPE_CHECKING:
-    from zot.core import shell as shells
     from zot.core.changes import Files
     from zot.core.session import ChangedFile
     from zot.core.shell import Shell, ShellOutput
-    from zot.runtime import rewind
     from zot.runtime.durable import Durable
     from zot.runtime.rewind import Checkpoint, Rewound
-else:
-    rewind = Later("zot.runtime.rewind")
-    shells = Later("zot.core.shell")
 
 
 class Workplace(Runs):

@@ -14,7 +14,6 @@ from zot.core.hook import Hook
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.home import of_process
-from zot.later import Later
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider, Request, StreamEvent
 from zot.sdk.function import Guard, function_tool, guard
@@ -25,13 +24,6 @@ from zot.settings.plan import Plan, plan, resumed_by
 from zot.settings.resolve import Setup, working_directory
 from zot.settings.table import SETTINGS, Setting, checked
 from zot.text import Frozen
-
-if TYPE_CHECKING:
-    from zot.mcp import config as servers_config
-    from zot.testing import record  # for tests of an embedder's own
-else:
-    servers_config = Later("zot.mcp.config")
-    record = Later("zot.testing.record")
 
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
@@ -133,6 +125,8 @@ def plan_of(config: Config) -> Plan:
     options = _options(config)
     if not (options.replay or options.record):
         return _plan(config, options)
+    from zot.testing import record
+
     if options.replay:
         return record.replayed(options, of_process())
     return record.recorded(_plan(config, options))
@@ -250,6 +244,8 @@ def _options(config: Config) -> Options:
 def _check_servers(servers: Mapping[str, Json]) -> None:
     for name, entry in servers.items():
         try:
+            from zot.mcp import config as servers_config
+
             servers_config.parse_server(name, entry, "given", "")
         except ConfigError as error:
             raise ConfigError(f"mcp_servers: {name!r}: {error}") from error

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from copy import copy
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints, overload
+from typing import Annotated, Any, get_args, get_origin, get_type_hints, overload
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct
@@ -15,13 +15,7 @@ from zot.cancel import Cancel
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs
 from zot.core.tool import REPLAYS, Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import ToolError
-from zot.later import Later
 from zot.provider.types import Json, ToolCall
-
-if TYPE_CHECKING:
-    from zot.sdk import coroutine
-else:
-    coroutine = Later("zot.sdk.coroutine")  # it loads asyncio
 
 Function = Callable[..., Any]
 Reconcile = Callable[[dict[str, Json], str], Any]
@@ -68,6 +62,8 @@ class FunctionTool:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         result = self.started(args, context)
         if self.is_async:
+            from zot.sdk import coroutine
+
             result = (self.run_async or coroutine.run_alone)(result, context.cancel)
         return as_output(result)
 

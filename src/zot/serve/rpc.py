@@ -1,45 +1,34 @@
 """`zot rpc`: commands from stdin, answers and events to stdout, until stdin closes.
 
-The main thread reads and answers; it never waits for a turn. Hello and ping are answered before
-the agent is even loaded: the rest of the program loads behind the first answer.
+The main thread reads and answers; it never waits for a turn. This is stage one: hello and ping are
+answered before the agent is loaded. Stage two is loaded behind the first answer, by a thread or by
+the first command that needs it, through one seam: `ServedAgent.commands`.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-from _thread import allocate_lock
+import threading
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 
 from zot import __version__
-from zot.bugs import complain, internal_error
+from zot.bugs import internal_error
 from zot.errors import CommandError, ZotError
 from zot.home import may_have_extensions
-from zot.later import Later, later
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
 from zot.settings.plan import BARE, Plan
 from zot.settings.resolve import Setup
 from zot.wire import zot
-from zot.wire.first import FEATURES, Hello, Ping
 from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
-from zot.wire.zot import Incoming
+from zot.wire.zot import FEATURES, Hello, Incoming, Ping
 
 if TYPE_CHECKING:
-    import threading
-
-    from zot import build
     from zot.runtime.runtime import Runtime
-    from zot.serve import rpc_agents
     from zot.serve.rpc_agents import NamedAgents
-    from zot.wire import commands, zot_events
-else:
-    build = Later("zot.build")
-    threading = Later("threading")
-    rpc_agents = Later("zot.serve.rpc_agents")
-    commands, zot_events = later("zot.wire", "commands", "zot_events")
 
 HELLO_SECONDS = 1.0
 """How long a run that was cut off waits for the client to say what it understands."""
@@ -120,19 +109,17 @@ class RpcServer(LineServer):
 
     def _addressed(self, incoming: Incoming) -> ServedAgent:
         """Who answers. What is said of agents is answered by the unnamed one."""
-        if isinstance(
-            incoming.command, commands.OpenAgent | commands.CloseAgent | commands.ListAgents
-        ):
+        if incoming.name in ("open_agent", "close_agent", "list_agents"):
             return self.unnamed
         name = zot.agent_of(incoming)
         return self.named.get(name) if name else self.unnamed
 
     def _authenticate(self, incoming: Incoming) -> None:
-        import hmac  # deferred: only where a token is set
-
         command = incoming.command
         said = command.token if isinstance(command, Hello) else None
         token = os.fsencode(self._token)
+        import hmac  # few clients have a token
+
         if said is not None and hmac.compare_digest(said.encode(), token):
             self.authenticated = True
             return
@@ -143,12 +130,12 @@ class RpcServer(LineServer):
     # --- the agents --------------------------------------------------------------------------
 
     @property
-    def named(self) -> rpc_agents.NamedAgents:
+    def named(self) -> NamedAgents:
         """The agents that were opened. Raises CommandError without the feature."""
         if "agents" not in self.features:
             raise CommandError("invalid_params: ask for the feature `agents` in hello first")
         if self._named is None:
-            self._named = rpc_agents.NamedAgents(self)
+            self._named = self.unnamed.commands.named_agents()
         return self._named
 
     def _served(self) -> list[ServedAgent]:
@@ -180,7 +167,7 @@ class UnnamedAgent(ServedAgent):
         super().__init__(server)
         self._plan = plan
         self.durable = plan.setup.options.durable
-        self._runtime_lock = allocate_lock()
+        self._runtime_lock = threading.Lock()
         self._warming: threading.Thread | None = None
         self._load_error: Exception | None = None
 
@@ -208,21 +195,12 @@ class UnnamedAgent(ServedAgent):
             self._raise_load_error()
             gc.disable()  # what is loaded now is no garbage, and a look at all of it takes long
             try:
-                runtime = self._build()
+                runtime = self.commands.build(self._plan)
             finally:
                 gc.freeze()
                 gc.enable()
             runtime.start()  # extensions, side by side with the client's thinking
             return runtime
-
-    def _build(self) -> Runtime:
-        # Deferred: hello and ping are answered without loading the agent.
-        options = self._plan.setup.options
-        approval = None if options.yolo else build.approval_for(options, self)
-        added = build.Additions(approval=approval, warn=complain, owns_process=True)
-        runtime = build.build_runtime(self._plan, self, added)
-        self.use(runtime)
-        return runtime
 
     def _raise_load_error(self) -> None:
         """What the warm-up met is told once, to the first command that needs the runtime; the
@@ -232,7 +210,7 @@ class UnnamedAgent(ServedAgent):
             raise error
 
     def warm_up(self) -> None:
-        """Load the agent, HTTP and TLS while the client thinks about its prompt."""
+        """Load stage two while the client thinks about its prompt."""
         if self.built is None and self._load_error is None:
             try:
                 warming = threading.Thread(target=self._load, name="zot-warm-up", daemon=True)
@@ -243,7 +221,7 @@ class UnnamedAgent(ServedAgent):
 
     def _load(self) -> None:
         try:
-            _ = self.runtime, zot_events.frame
+            _ = self.runtime
         except Exception as error:
             self._load_error = error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec import UNSET
 from msgspec.structs import asdict
@@ -13,11 +13,13 @@ from zot.bugs import internal_error
 from zot.core.agent import Limits
 from zot.errors import BusyError, CommandError, NotFoundError, ZotError
 from zot.runtime.agents import AgentInfo, AgentRequest, Agents
-from zot.serve.rpc import RpcServer
 from zot.serve.rpc_served import ServedAgent, signature_of
 from zot.wire import commands, shapes
 from zot.wire.zot import Incoming
 from zot.wire.zot_events import usage_shape
+
+if TYPE_CHECKING:
+    from zot.serve.rpc import RpcServer
 
 AgentCommand = commands.OpenAgent | commands.CloseAgent | commands.ListAgents
 MAX_CLOSING = 64

@@ -1,51 +1,34 @@
-"""One agent on the zot wire: its commands become calls of its Runtime, its events frames."""
+"""One agent on the zot wire: its answers and events as lines. Part of stage one of `zot rpc`; its
+commands are stage two (rpc_agent.py)."""
 
 from __future__ import annotations
 
-from _thread import allocate_lock
-from collections.abc import Callable, Collection
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+import gc
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw
-from msgspec.structs import replace
 
 from zot.errors import NotFoundError, ZotError
-from zot.later import Later, later
 from zot.lines import encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
 from zot.wire import zot
-from zot.wire.first import Hello, Ping
-from zot.wire.zot import Incoming
+from zot.wire.zot import Hello, Incoming, Ping
 from zot.writer import Lane
 
 if TYPE_CHECKING:
     from zot.cancel import Cancel
-    from zot.core import events
-    from zot.core import image as images
-    from zot.core.agent import Limits
     from zot.core.events import Event
     from zot.core.source import Question
-    from zot.runtime import run as runs
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve import rpc_commands, rpc_others
     from zot.serve.rpc import RpcServer
-    from zot.serve.rpc_commands import SlowCommands
-    from zot.serve.rpc_others import OtherCommands
-    from zot.wire import kept, zot_events
-    from zot.wire.commands import AnyCommand, OtherCommand
+    from zot.serve.rpc_agent import AgentCommands
+    from zot.wire.commands import AnyCommand
     from zot.wire.frames import EventFrame
     from zot.wire.kept import KeptFrames
-    from zot.wire.prompt import Prompt
-else:
-    events, images = later("zot.core", "events", "image")
-    runs = Later("zot.runtime.run")
-    rpc_commands, rpc_others = later("zot.serve", "rpc_commands", "rpc_others")
-    kept, zot_events = later("zot.wire", "kept", "zot_events")
-
-LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds")
 
 
 class ServedAgent(RuntimeClient):
@@ -60,14 +43,13 @@ class ServedAgent(RuntimeClient):
         self.durable = False
         """Whether runs that a crash cut off go on."""
         self._seq = 0
-        self._wire_lock = allocate_lock()
+        self._wire_lock = threading.Lock()
         self._kept: KeptFrames | None = None
         """The frames of a durable session; None: it is not durable."""
-        self._recover_lock = allocate_lock()
+        self._recover_lock = threading.Lock()
         self._recovered = False
-        self._frame: Callable[..., EventFrame | None] = self._first_frame
-        self._others: OtherCommands | None = None
-        self._slow: SlowCommands | None = None
+        self._frame: Callable[..., EventFrame | None] = lambda event, features=(): None
+        self._commands: AgentCommands | None = None
 
     @property
     def runtime(self) -> Runtime:
@@ -81,58 +63,34 @@ class ServedAgent(RuntimeClient):
 
     def use(self, runtime: Runtime) -> None:
         """Attach the runtime before its first event."""
-        if runtime.durable is not None:
-            self.durable, self._kept = True, kept.KeptFrames(runtime)
+        self._kept, self._frame = self.commands.frames_of(runtime)
+        self.durable = self.durable or self._kept is not None
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
 
+    @property
+    def commands(self) -> AgentCommands:
+        """All but hello and ping. The seam: stage two is loaded here, or by the warm-up."""
+        if self._commands is None:
+            gc.disable()  # what is loaded now is no garbage, and a look at all of it takes long
+            try:
+                from zot.serve.rpc_agent import AgentCommands
+            finally:
+                gc.freeze()
+                gc.enable()
+            self._commands = AgentCommands(self)
+        return self._commands
+
     def handle(self, incoming: Incoming, command: AnyCommand) -> None:
-        # The first ones first: the others need not be loaded yet.
-        if type(command) is Ping:
-            self.put(zot.encode(zot.success(incoming, zot.PONG)), UNSET)
-            self.server.unnamed.warm_up()
-        elif type(command) is Hello:
-            self.server.unnamed.hello(incoming, command)
-        elif incoming.name == "prompt":
-            self._prompt(incoming, cast("Prompt", command))
-        else:
-            if self._others is None:
-                self._others = rpc_others.OtherCommands(self)
-            self._others.take(incoming, cast("OtherCommand", command))
-
-    def _prompt(self, incoming: Incoming, command: Prompt) -> None:
-        if command.run and self._repeated(incoming, command.run):
-            return
-        runtime, limits = self.built or self.runtime, None
-        if (
-            command.max_steps is not None
-            or command.max_cost is not None
-            or command.max_tokens is not None
-            or command.max_seconds is not None
-        ):
-            limits = self._limits(command, runtime.settings.limits)
-        runtime.prompt(
-            command.message,
-            images.checked_images(command.images) if command.images else (),
-            tag=incoming.id,
-            limits=limits,
-            accepted=partial(self._accept, incoming, command.run),
-            run_id=command.run,
-        )
-
-    def _repeated(self, incoming: Incoming, id: str) -> bool:
-        """Answer a prompt whose run is known already; False if it is not."""
-
-        def attached(ahead: int) -> None:
-            started = zot.Started(True, ahead, run=id, resumed=True)
-            self.answer(incoming, started, tag=incoming.id)
-
-        known = self.runtime.repeated(id, incoming.id, attached)
-        if isinstance(known, runs.StoredEnd):
-            end = zot.RunEnd(known.stop, known.error, known.code, known.text)
-            self.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
-        return known is not None
+        match command:
+            case Ping():
+                self.put(zot.encode(zot.success(incoming, zot.PONG)), UNSET)
+                self.server.unnamed.warm_up()
+            case Hello():
+                self.server.unnamed.hello(incoming, command)
+            case _:
+                self.commands.take(incoming, command)
 
     def recover(self) -> None:
         """Go on with what was cut off. Not before the client has said what it understands."""
@@ -152,28 +110,15 @@ class ServedAgent(RuntimeClient):
             raise NotFoundError("events are kept only with --durable")
         return self._kept
 
-    def _limits(self, command: Prompt, usual: Limits) -> Limits:
-        """The limits of a prompt that brings some of its own."""
-        own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
-        return replace(usual, **own)
-
-    def slow_commands(self) -> SlowCommands:
-        if self._slow is None:
-            self._slow = rpc_commands.SlowCommands(self.runtime, self.answer, self.fail)
-        return self._slow
-
     def finish_commands(self) -> None:
-        if self._slow is not None:
-            self._slow.finish()
+        if self._commands is not None:
+            self._commands.finish()
 
     def closing(self) -> None:
-        if self._slow is not None:
-            self._slow.close()
+        if self._commands is not None:
+            self._commands.close()
 
-    def accepted(self, incoming: Incoming) -> Callable[[int], None]:
-        return partial(self._accept, incoming, "")
-
-    def _accept(self, incoming: Incoming, run: str, ahead: int) -> None:
+    def accept(self, incoming: Incoming, run: str, ahead: int) -> None:
         """Answers before the first event of the run can be written."""
         started = zot.Started(True, ahead, run=run)
         self.answer(incoming, started, tag=incoming.id)
@@ -205,11 +150,6 @@ class ServedAgent(RuntimeClient):
         elif frame is not None:
             self.put(encode_line(frame), tag)
 
-    def _first_frame(self, event: Event, features: Collection[str] = ()) -> EventFrame | None:
-        """Loads what frames are with the first one: the model was asked by then."""
-        self._frame = zot_events.frame
-        return self._frame(event, features)
-
     def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._kept is not None
         with self._wire_lock:  # kept and written in one order, and kept first
@@ -229,7 +169,7 @@ class ServedAgent(RuntimeClient):
     ) -> None:
         line = zot.encode(zot.success(incoming, data))
         if limit is not None and len(line) > limit:
-            raise rpc_others.too_large(len(line))
+            raise zot.too_large(len(line))
         self.put(line, tag)
 
     def fail(self, incoming: Incoming, error: ZotError) -> None:

@@ -5,8 +5,8 @@ content, named by its hash. Bounded; the oldest go first.
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 
-from zot.digest import sha256_hex
 from zot.files import ensure_dir
 
 MAX_CONTENT = 16 << 20
@@ -47,7 +47,7 @@ class SessionContents:
                 content = file.read(MAX_CONTENT + 1)
         except OSError:
             return None
-        return content if sha256_hex(content) == hash else None
+        return content if sha256(content).hexdigest() == hash else None
 
     def copy_to(self, session: str) -> None:
         """Let a fork have them too; as links, where the file system has them."""

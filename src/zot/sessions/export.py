@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import TYPE_CHECKING, Literal, assert_never
+from typing import Literal, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -14,7 +14,6 @@ from zot.core.session import Session
 from zot.errors import SessionError
 from zot.files import write_atomic
 from zot.formats import format_named
-from zot.later import Later
 from zot.sessions import rows
 from zot.sessions.export_markdown import to_markdown
 from zot.sessions.files import Loaded, load
@@ -22,11 +21,6 @@ from zot.sessions.format import lines
 from zot.sessions.library import describe, new_meta, write_session
 from zot.sessions.open import automatic_path, sessions_dir
 from zot.sessions.rows import Meta
-
-if TYPE_CHECKING:
-    from zot.sessions import export_html
-else:
-    export_html = Later("zot.sessions.export_html")
 
 ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
 SUFFIXES: dict[ExportFormat, str] = {
@@ -59,6 +53,8 @@ def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> byt
         case "markdown":
             return to_markdown(loaded, describe(path, loaded)).encode()
         case "html":
+            from zot.sessions import export_html
+
             return export_html.to_html(loaded, describe(path, loaded)).encode()
         case "pi":
             return _rows(loaded.meta, loaded, "pi")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from hashlib import sha256
 
 import zot
 from zot.bugs import complain
 from zot.core.session import Session, new_session_id
-from zot.digest import sha256_hex
 from zot.errors import SessionError
 from zot.sessions.files import FileStore, Loaded, holder, open_checked, open_to_append, take
 from zot.sessions.rows import Meta, rfc3339
@@ -23,7 +23,7 @@ def warn_on_stderr(text: str) -> None:
 
 def sessions_dir(cwd: str, home: str) -> str:
     """Where the sessions of a working directory are kept; the same place the Go zot uses."""
-    return os.path.join(home, "sessions", sha256_hex(os.fsencode(cwd))[:16])
+    return os.path.join(home, "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
 
 
 def open_session(

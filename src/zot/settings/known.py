@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from zot.errors import ConfigError
 from zot.home import RPC_TOKEN, Surroundings
-from zot.later import later
 from zot.provider import catalog, providers
 from zot.provider.model import Model
 from zot.settings.flags import Options, with_defaults
@@ -20,13 +19,7 @@ from zot.settings.table import VARIABLES
 from zot.text import Frozen
 
 if TYPE_CHECKING:
-    from zot.provider.auth import resolve, store
-    from zot.settings import config, models
-    from zot.tools import hide
-else:
-    resolve, store = later("zot.provider.auth", "resolve", "store")
-    config, models = later("zot.settings", "config", "models")
-    (hide,) = later("zot.tools", "hide")
+    from zot.settings import models
 
 
 class Choice(Frozen):
@@ -61,6 +54,8 @@ def visible_environment(around: Surroundings) -> dict[str, str]:
 def hide_keys(home: str, environ: Mapping[str, str], more: Sequence[str] = ()) -> None:
     """Let no other process of the user find the keys in this one, a server of agents. `more` are
     further variables with secrets."""
+    from zot.tools import hide
+
     hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN, *more})
 
 
@@ -98,6 +93,8 @@ class Known:
 
     def _load(self) -> models.KnownModels:
         if self._models is None:
+            from zot.settings import models
+
             self._models = models.KnownModels(self.home)
         return self._models
 
@@ -123,6 +120,8 @@ class Known:
             return Key()
         if _has_logged_in(self.home):
             hidden = self.key_variables(environ)
+            from zot.provider.auth import resolve
+
             credential = resolve.find_credential(info, flag, environ, self.home, hidden=hidden)
             if credential is not None:
                 return Key(credential.key, credential.source == "oauth")
@@ -140,6 +139,8 @@ def configured(
     files = (os.path.join(home, "config.json"), os.path.join(cwd, ".zot", "config.json"))
     if not any(map(os.path.exists, files)) and environ.keys().isdisjoint(VARIABLES):
         return with_defaults(options), []
+    from zot.settings import config
+
     read = config.read_configuration(options, environ, cwd, home)
     values = {name: value.value for name, value in read.values.items()}
     return replace(options, **values), read.warnings
@@ -169,6 +170,8 @@ def stored_providers(home: str) -> Sequence[str]:
     """Those with a credential in auth.json."""
     if not _has_logged_in(home):
         return ()
+    from zot.provider.auth import store
+
     return tuple(name for name in store.AuthFile(home).all() if not name.startswith("mcp:"))
 
 

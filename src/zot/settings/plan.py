@@ -1,6 +1,6 @@
 """What a runtime is started from: the setup, the session to go on with, perhaps a wrapping.
 
-On the start-up path: loads little.
+Part of stage one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.home import Surroundings
-from zot.later import Later
 from zot.settings.flags import Options
 from zot.settings.resolve import Setup, resolve, working_directory
 from zot.text import Frozen
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
     from zot.core.session import Session
     from zot.core.tool import Tool
     from zot.provider.models import Models
-    from zot.sessions import kept
-else:
-    kept = Later("zot.sessions.kept")
 
 HOLDER_SECONDS = 5.0
 """How long the start of a durable runtime waits for a process that still holds the session."""
@@ -77,4 +73,6 @@ def resumed_by(options: Options, around: Surroundings) -> Session | None:
         return None
     wait = HOLDER_SECONDS if options.durable else 0.0
     cwd = working_directory(options.cwd, around)
+    from zot.sessions import kept
+
     return kept.resumed(options.session, cwd, around.home, wait=wait)

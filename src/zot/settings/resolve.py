@@ -1,4 +1,5 @@
-"""Decides with which provider, model and key to run. On the start-up path: loads little.
+"""Decides with which provider, model and key to run. Part of stage one: rooms that a file or a flag
+leads to are entered where they are needed.
 
 Nothing here changes a file, whatever the user typed.
 """
@@ -15,23 +16,16 @@ from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
 from zot.home import Surroundings
-from zot.later import Later
+from zot.provider import address
 from zot.provider.catalog import notices
 from zot.provider.model import Model, always_thinks, cannot_be_off
-from zot.provider.providers import ProviderInfo, connect, env_base_url
+from zot.provider.providers import ProviderInfo, env_base_url
 from zot.settings.flags import Options, chosen
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
 from zot.text import Frozen
 
 if TYPE_CHECKING:
-    from zot.local import provider as on_this_machine
-    from zot.provider import address
     from zot.provider.types import Provider
-    from zot.settings import choose
-else:
-    on_this_machine = Later("zot.local.provider")
-    address = Later("zot.provider.address")
-    choose = Later("zot.settings.choose")
 
 DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"
@@ -74,12 +68,18 @@ class Setup(Frozen):
 
     def all(self) -> Sequence[Model]:
         if self.info.name == LOCAL:
+            from zot.local import provider as on_this_machine
+
             return on_this_machine.local_models(self.around.home)
         return self.known.all(self.info.name)
 
     def connect(self, model: Model) -> Provider:
         if self.info.name == LOCAL:
+            from zot.local import provider as on_this_machine
+
             return on_this_machine.open_local(model, self.around)
+        from zot.provider.client import connect  # the agent's: it loads HTTP
+
         options = self.options
         return connect(
             self.info,
@@ -203,6 +203,8 @@ def choose_provider(options: Options, around: Surroundings, known: Known) -> Cho
         provider = DEFAULT_PROVIDER
     if provider:
         return Choice(known.provider(provider))
+    from zot.settings import choose
+
     return choose.choose(around.environ, known.home, stored=partial(stored_providers, known.home))
 
 
@@ -221,6 +223,8 @@ def choose_model(info: ProviderInfo, name: str, known: Known) -> Model:
 
 
 def local_model(name: str, home: str) -> Model:
+    from zot.local import provider as on_this_machine
+
     return on_this_machine.find_local(name, home)
 
 

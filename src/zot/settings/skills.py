@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from zot.files import StrPath
 from zot.home import Surroundings, may_have_extensions
-from zot.later import Later
 from zot.settings.trust import is_trusted
 from zot.skills.skill import Skill, SkillFolder, find_skills, places
-
-if TYPE_CHECKING:
-    from zot.extensions import manifest
-else:
-    manifest = Later("zot.extensions.manifest")
 
 
 def skills_here(
@@ -38,8 +31,9 @@ def skills_here(
 def _of_extensions(
     cwd: StrPath, home: str, explicit: Sequence[str], *, search: bool, trusted: bool
 ) -> list[SkillFolder]:
-    # Deferred: few runs have extensions, and the others need no pathlib before the first delta.
     from pathlib import Path
+
+    from zot.extensions import manifest
 
     folders = tuple(Path(folder) for folder in explicit)
     where = manifest.ExtensionPlaces(Path(cwd), Path(home), folders, search=search)

@@ -1,5 +1,5 @@
 """Every setting, declared once: flags, variables, config files, SDK keywords, `--help` and the
-table of docs/config.md are made from these rows. On the start-up path: loads only msgspec.
+table of docs/config.md are made from these rows. Part of stage one.
 
 `Options` in flags.py and `Settings` in sdk/config.py repeat the names for type checkers; tests
 compare them with this table.

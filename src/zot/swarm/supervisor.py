@@ -20,7 +20,6 @@ import msgspec
 
 from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
-from zot.later import Later
 from zot.lines import LINE_ERRORS, encode_line
 from zot.swarm import commands
 from zot.swarm.agent import SwarmAgent
@@ -33,10 +32,7 @@ from zot.swarm.temporal.remote import RemoteAgent
 from zot.swarm.worktrees import Worktree
 
 if TYPE_CHECKING:
-    from zot.swarm.temporal import door
     from zot.swarm.temporal.engine import TemporalEngine
-else:
-    door = Later("zot.swarm.temporal.door")
 
 SLOTS = 8
 DESCRIPTORS = 65_536
@@ -186,6 +182,8 @@ class SwarmSupervisor:
         """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
         async with self._starting:
             if self._runner.elsewhere is None:
+                from zot.swarm.temporal import door
+
                 self._runner.elsewhere = await door.start_engine(self._runner)
             return self._runner.elsewhere
 

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from zot.errors import ConfigError, UsageError, ZotError
-from zot.later import Later
 
 if TYPE_CHECKING:
-    import ssl
-
     import uvicorn
     from starlette import responses
     from starlette.applications import Starlette
     from starlette.requests import Request
-else:
-    ssl = Later("ssl")
-    uvicorn = Later("uvicorn")
-    responses = Later("starlette.responses")
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -69,10 +62,14 @@ def server(app: Starlette, cert: str, key: str, **more: Any) -> uvicorn.Server:
     """Raises ConfigError for a certificate that cannot be used."""
     try:
         if cert:
+            import ssl
+
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key)
     except OSError as error:
         why = error.strerror or error
         raise ConfigError(f"cannot use certificate {cert!r} with key {key!r}: {why}") from error
+    import uvicorn
+
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -98,6 +95,8 @@ async def body_of(request: Request, most: int) -> bytes:
 
 
 def json_of(value: Any, status: int = 200) -> responses.Response:
+    from starlette import responses
+
     return responses.Response(msgspec.json.encode(value), status, media_type="application/json")
 
 

@@ -5,33 +5,27 @@ What happens to the processes themselves is in supervisor.py.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # both without enum: starts faster
-import _socket as socket
 import array
 import fcntl
 import marshal
 import os
+import pathlib
 import select
+import signal
+import signal as signals
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec import Struct
 
 from zot import trees
 from zot.cancel import Cancel
 from zot.errors import NotStarted, ToolError
-from zot.later import Later
 from zot.tools import supervisor
-
-if TYPE_CHECKING:
-    import pathlib
-    import signal as signals
-else:  # for few commands
-    pathlib = Later("pathlib")
-    signals = Later("signal")
 
 READ = 1 << 16
 PIPE = 1 << 20

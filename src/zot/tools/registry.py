@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
-from zot.later import Later, later
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
-    from zot.tools import background, hide, jail, place, process
-else:
-    background, hide, jail, place, process = later(
-        "zot.tools", "background", "hide", "jail", "place", "process"
-    )
+    from zot.tools import background, place, process
 
 T = TypeVar("T")
 
@@ -142,6 +138,8 @@ class SharedSupervisor:
 
     def _make(self) -> process.Supervisor:
         self.hide()
+        from zot.tools import process
+
         supervisor = process.Supervisor()
         if self._closed:
             supervisor.close()
@@ -150,6 +148,8 @@ class SharedSupervisor:
     def hide(self) -> None:
         """Hide what no other program may see, before one is started."""
         if any(self._hidden):
+            from zot.tools import hide
+
             hide.hide_process(*self._hidden)
 
     def close(self) -> None:
@@ -164,8 +164,14 @@ class SharedBackground:
     """The background commands of a runtime; loaded with the first command."""
 
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
-        self._once = Once(lambda: background.Background(on_first))
+        self._on_first = on_first
+        self._once = Once(self._make)
         self.get = self._once.get
+
+    def _make(self) -> background.Background:
+        from zot.tools import background
+
+        return background.Background(self._on_first)
 
     @property
     def used(self) -> bool:
@@ -189,6 +195,8 @@ class SharedPlace:
 
 def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Place:
     """`home`: of zot; None: there is no jail that would keep tools from it."""
+    from zot.tools import jail, place
+
     return place.Place(cwd, environ) if home is None else jail.Jail(cwd, environ, home)
 
 
@@ -219,7 +227,7 @@ class Builtin:
         return tool.reconcile(args, context)
 
     def _made(self) -> Any:
-        module, parts = Later(f"zot.tools.{self.name}"), self._parts()
+        module, parts = import_module(f"zot.tools.{self.name}"), self._parts()
         return getattr(module, self.name.capitalize())(*parts)
 
 

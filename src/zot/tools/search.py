@@ -14,17 +14,13 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from zot.later import Later
+from zot.tools import beneath
 from zot.tools.disk import Disk
 from zot.tools.walk import Tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from zot.tools import beneath
-else:
-    beneath = Later("zot.tools.beneath")
 
 MAX_FILE = 64 << 20
 """Bytes; larger files are passed over."""

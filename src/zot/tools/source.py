@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -10,20 +11,13 @@ from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
 from zot.home import Surroundings
-from zot.later import Later, later
 from zot.provider.types import ToolCall
 from zot.tools import registry
 
 if TYPE_CHECKING:
-    import contextlib
-
     from zot.core.changes import PlannedChange
     from zot.core.shell import Program, ShellOutput, Tell
-    from zot.tools import bash, output, restore
     from zot.tools.jail import Jail
-else:
-    contextlib = Later("contextlib")
-    bash, output, restore = later("zot.tools", "bash", "output", "restore")
 
 SHORT = 2_000
 """Characters; a text of less is never too long."""
@@ -88,15 +82,23 @@ class BuiltinTools(ReadySource):
     # --- Files -------------------------------------------------------------------------------
 
     def content(self, path: str) -> bytes | None:
+        from zot.tools import restore
+
         return restore.content(self._place.get(), path)
 
     def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
+        from zot.tools import restore
+
         restore.put(self._place.get(), path, content, expected)
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
+        from zot.tools import restore
+
         return restore.diff(before, after)
 
     def planned(self, call: ToolCall) -> PlannedChange | None:
+        from zot.tools import restore
+
         return restore.planned(self._place.get(), call)
 
     # --- Shell -------------------------------------------------------------------------------
@@ -141,6 +143,8 @@ class BuiltinTools(ReadySource):
         if len(text) < SHORT:
             return text
         place = self._place.get()
+        from zot.tools import output
+
         capture = output.Capture(place.temporary, self._supervisor.secrets())
         capture.feed(text.encode("utf-8", "replace"))
         capture.close()
@@ -152,5 +156,7 @@ class BuiltinTools(ReadySource):
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
         place, shared = self._place.get(), self._supervisor
+        from zot.tools import bash
+
         tool = bash.Bash(place, shared.get(), self._secret_names, shared.secrets)
         return tool.run_typed(command, show, cancel)

@@ -20,12 +20,12 @@ It runs as `python -I -S` with an empty environment and few imports, because a c
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
-import _socket as socket
 import gc
 import marshal
 import os
 import select
+import signal
+import socket
 import sys
 import time
 

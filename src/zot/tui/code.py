@@ -6,15 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from zot.later import later
 from zot.tui.cells import Span, clean, joined
 
 if TYPE_CHECKING:
-    from pygments import lexer as kinds
-    from pygments import lexers, util
     from pygments.lexer import Lexer
-else:
-    kinds, lexers, util = later("pygments", "lexer", "lexers", "util")
 
 MAX_LINE = 2_000
 """Characters; a longer line is left without colours."""
@@ -136,6 +131,8 @@ class _Walk:
 def _lexer_of(language: str) -> Lexer | None:
     if not language:
         return None
+    from pygments import lexers, util  # few texts have code to colour
+
     try:
         return lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except util.ClassNotFound:
@@ -144,6 +141,8 @@ def _lexer_of(language: str) -> Lexer | None:
 
 @lru_cache(maxsize=32)
 def _is_extended(lexer: object) -> bool:
+    from pygments import lexer as kinds
+
     is_plain = isinstance(lexer, kinds.RegexLexer)
     return isinstance(lexer, kinds.ExtendedRegexLexer) or not is_plain
 

@@ -4,20 +4,14 @@ rows of cells; which key does what stands in keymap.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from zot.later import Later
 from zot.text import compiled
 from zot.tui.cells import Line, cells, clusters, split_at, visible, window
 from zot.tui.keymap import EDITOR_ACTIONS
-
-if TYPE_CHECKING:
-    import re
-else:
-    re = Later("re")
 
 MAX_UNDO = 500
 MAX_KILLS = 50

@@ -7,17 +7,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from zot.later import Later
 from zot.tui.blocks import LiveBlock
 from zot.tui.cells import EMPTY, Line, clean, indented, wrap
 from zot.tui.code import Highlighter
 from zot.tui.links import linked
 
 if TYPE_CHECKING:
-    from zot.tui import document
     from zot.tui.document import Document, ListCut
-else:
-    document = Later("zot.tui.document")  # it loads the parser
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 _PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
@@ -174,6 +170,8 @@ class MarkdownBlock(LiveBlock):
         return [*(lines[:-1] if goes_on else lines), *wrap([*begun, ("", tail)], width)]
 
     def _document(self, source: str) -> Document:
+        from zot.tui import document
+
         return document.Document(source)
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:

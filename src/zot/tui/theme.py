@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from zot.later import Later
+from zot.tui import pictures
 from zot.tui.cells import Line
 
 if TYPE_CHECKING:
-    from zot.tui import pictures
     from zot.tui.links import FileLinks
-else:
-    pictures = Later("zot.tui.pictures")
 
 RESET = "\x1b[m"
 PROMPT_MARK = "\x1b]133;A\x1b\\"

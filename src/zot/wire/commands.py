@@ -2,17 +2,41 @@
 dialect decodes straight into these types; other dialects build them by hand.
 """
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, final, get_args
 
 from msgspec import Meta, field
 
 from zot.provider.types import Json, Level
 from zot.text import Frozen
-from zot.wire.first import Command, Hello, Ping
-from zot.wire.prompt import ImageData, LimitsData, Whole
-from zot.wire.prompt import Prompt as Prompt
+from zot.wire.zot import Command, Hello, Ping
 
 Count = Annotated[int, Meta(ge=0)]
+Whole = Annotated[int, Meta(gt=0)]
+Amount = Annotated[float, Meta(gt=0)]
+
+
+class ImageData(Frozen):
+    mime_type: str
+    data: bytes
+    """Base64 on the wire."""
+
+
+class LimitsData(Frozen):
+    """What each prompt may use up, where it does not say itself."""
+
+    max_steps: Whole | None = None
+    max_cost: Amount | None = None
+    """US dollars."""
+    max_tokens: Whole | None = None
+    max_seconds: Amount | None = None
+
+
+@final
+class Prompt(Command, LimitsData, tag="prompt"):
+    message: str = ""
+    images: tuple[ImageData, ...] | None = None
+    run: str = ""
+    """With --durable: the client's own name for the run. The same one again is not run twice."""
 
 
 class ResumeRun(Command, tag="resume_run"):

@@ -11,7 +11,6 @@ from msgspec import UNSET, UnsetType
 
 from zot.core import events
 from zot.core.events import OpenCall as OpenCall
-from zot.later import Later
 from zot.lines import encode_line
 from zot.provider.types import Json, Stop
 from zot.text import Frozen
@@ -328,9 +327,11 @@ FEATURES: dict[type[Frame], str] = {
 """Frames for a client that asked for them in its `hello`; the log of a session has them all."""
 
 
-if not TYPE_CHECKING:  # for embedders who find what responses carry here, as `zot.sdk.events`
+if not TYPE_CHECKING:  # for embedders who look for what responses carry in `zot.sdk.events`
 
     def __getattr__(name: str) -> object:
         if name.startswith("__"):  # Python asks whether a module is a package
             raise AttributeError(name)
-        return getattr(Later("zot.wire.shapes"), name)
+        from zot.wire import shapes
+
+        return getattr(shapes, name)

@@ -16,8 +16,8 @@ from zot.runtime.runtime import Runtime
 from zot.sessions.files import FileStore
 from zot.wire import frames, shapes, zot
 from zot.wire.eventlog import EventLog, EventPage, read_events
-from zot.wire.first import FEATURES
 from zot.wire.frames import EventFrame
+from zot.wire.zot import FEATURES
 from zot.wire.zot_events import frame
 
 ALL = frozenset(FEATURES)

@@ -12,8 +12,8 @@ import msgspec
 
 from zot.wire import commands, shapes, zot
 from zot.wire.commands import AnyCommand
-from zot.wire.first import Hello, Ping
 from zot.wire.frames import EventFrame
+from zot.wire.zot import Hello, Ping
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -5,28 +5,25 @@ It knows nothing of what a line means; `serve/rpc.py` and `pi/rpc.py` do.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import os
 import select
+import signal
+import threading
 import time
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
-from zot.later import Later
 from zot.lines import LineSplitter, LineTooLong, poke, ready
 from zot.runtime.client import RuntimeClient
 from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
 from zot.writer import LineWriter
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
 
     from zot.cancel import Cancel
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-else:
-    threading = Later("threading")
 
 STOP_SECONDS = 3.0
 """How long a signal waits for the turn to wind up and for the client to read."""

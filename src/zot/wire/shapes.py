@@ -1,6 +1,4 @@
-"""What the responses of the zot wire carry, as types; a client parses them back. They stand apart
-from the frames, which the first prompt waits for.
-"""
+"""The data of responses on the zot wire, as types; a client parses them back."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
 from zot.provider.types import Json
 from zot.text import Frozen
+from zot.wire.commands import LimitsData
 from zot.wire.frames import ApprovalRequest, ExtAsk, MessageShape, UsageShape
-from zot.wire.prompt import LimitsData
 
 
 class LimitsShape(LimitsData):

@@ -4,12 +4,12 @@ stderr never makes anyone wait.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import io
 import os
 import select
+import signal
 import sys
-from _thread import allocate_lock
+import threading
 
 from zot.text import for_terminal
 
@@ -63,7 +63,7 @@ class Stderr(io.TextIOBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = allocate_lock()
+        self._lock = threading.Lock()
         self._poll = select.poll()
         self._poll.register(2, select.POLLOUT)
 

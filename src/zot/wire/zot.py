@@ -1,29 +1,56 @@
 """The zot dialect: lines to commands, answers to lines. No input or output.
 
-Kept light, because the first answer of `zot rpc` waits for it: events are another file.
+Part of stage one: the words with which a client begins are here, all others in commands.py, which
+is loaded with the first of them.
 """
 
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, final, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from zot import lines
 from zot.errors import CommandError, ZotError
-from zot.later import later
 from zot.text import MAX_NESTING, Frozen, check_nesting, escaped
-from zot.wire.first import Hello, Ping
 
 if TYPE_CHECKING:
-    from zot.wire import commands, prompt
     from zot.wire.commands import AnyCommand
-else:
-    commands, prompt = later("zot.wire", "commands", "prompt")
 
 PROTOCOL_VERSION = 1
 MAX_ID = 256
+MAX_ANSWER = 16 * 1024 * 1024
+"""Bytes of one answer."""
+FEATURES = (
+    "agents",
+    "approvals",
+    "budgets",
+    "codes",
+    "dialogs",
+    "mcp",
+    "queue",
+    "retries",
+    "seq",
+    "sessions",
+    "thinking",
+    "tools",
+)
+"""What a client may ask for in `hello`; without asking it sees only documented frames."""
+
+
+class Command(Frozen, tag_field="type"):
+    """Base of all commands; unknown fields are ignored, so old servers survive new clients."""
+
+
+@final
+class Hello(Command, tag="hello"):
+    token: str = ""
+    features: tuple[str, ...] | None = None
+
+
+@final
+class Ping(Command, tag="ping"): ...
 
 
 class SentResponse(Frozen, omit_defaults=True, tag_field="type", tag="response"):
@@ -102,9 +129,11 @@ _plain_names: dict[bytes, str] = {}
 
 
 def command_called(name: str) -> "type[AnyCommand] | None":
-    if name == "prompt":
-        return prompt.Prompt
-    return FIRST.get(name) or commands.BY_NAME.get(name)
+    if name in FIRST:
+        return FIRST[name]
+    from zot.wire import commands  # stage two
+
+    return commands.BY_NAME.get(name)
 
 
 @cache
@@ -214,6 +243,14 @@ def success_in_pieces(incoming: Incoming, data: Iterable[bytes]) -> bytes:
 def failure(incoming: Incoming, error: ZotError, *, codes: bool = False) -> SentResponse:
     code = error.code if codes else UNSET
     return SentResponse(incoming.name, success=False, id=incoming.id, error=str(error), code=code)
+
+
+def too_large(size: int) -> CommandError:
+    return CommandError(
+        f"too_large: the answer has {size} bytes, the limit is {MAX_ANSWER}; "
+        "ask for a part of it with offset and limit",
+        code="too_large",
+    )
 
 
 encode = lines.encode_line

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from zot.errors import AuthError, ConfigError, ProviderError
-from zot.provider.fetch import open_url
+from zot.provider.http import open_url
 from zot.provider.types import Json
 from zot.text import Frozen
 

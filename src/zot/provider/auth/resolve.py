@@ -10,18 +10,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from zot.errors import AuthError
-from zot.later import Later, later
+from zot.provider.auth import store
 from zot.provider.providers import ProviderInfo, env_key, without_keys
 from zot.text import Frozen
 
 if TYPE_CHECKING:
-    import subprocess
-
-    from zot.provider.auth import oauth, store
     from zot.provider.auth.store import AuthFile
-else:
-    oauth, store = later("zot.provider.auth", "oauth", "store")
-    subprocess = Later("subprocess")
 
 Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyring"]
 
@@ -62,7 +56,6 @@ def find_credential(
         return FoundKey(key, "environment", name)
     if not os.path.exists(os.path.join(home, "auth.json")):
         return None
-    # Deferred: most runs of `zot rpc` have their key in a variable.
     file = store.AuthFile(home)
     stored = file.get(info.name)
     if stored is None:
@@ -72,6 +65,8 @@ def find_credential(
     if stored.oauth is not None:
         token = stored.oauth
         if token.ends_soon():
+            from zot.provider.auth import oauth
+
             token = oauth.refreshed(info.name, file, home)
         return FoundKey(token.access_token, "oauth", file.path)
     if stored.api_key_command is not None:
@@ -103,6 +98,8 @@ def key_from_command(
     if words in _from_commands:
         return _from_commands[words]
     what = f"the key command of {provider!r} ({words[0]!r})"
+    import subprocess  # few keys come from a command
+
     try:
         done = subprocess.run(
             words,

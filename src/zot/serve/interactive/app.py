@@ -10,12 +10,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
-from zot.later import Later, later
 from zot.serve.interactive import status
 from zot.serve.interactive.asking import Asking
 from zot.serve.interactive.complete import Completion
@@ -23,6 +22,7 @@ from zot.serve.interactive.loop import Drawing, Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, StatusFacts
 from zot.serve.interactive.waiting import MessageQueue
 from zot.serve.interactive.written import Written
+from zot.tui import palette
 from zot.tui.cells import EMPTY, Line, clip
 from zot.tui.editor import Editor
 from zot.tui.keymap import EDITOR_ACTIONS, default_keymap
@@ -36,24 +36,12 @@ if TYPE_CHECKING:
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
-    from zot.serve.interactive import attach, look, own_shell, questions, screens, swarm_feed
-    from zot.serve.interactive import state as states
-    from zot.serve.interactive import view as views
+    from zot.serve.interactive import look, own_shell, swarm_feed
     from zot.serve.interactive.kept import Draft, History
-    from zot.serve.interactive.slash import models
-    from zot.serve.interactive.slash import table as slash_table
     from zot.serve.interactive.view import View
     from zot.settings.plan import Plan
-    from zot.tui import palette
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
-else:
-    attach, look, own_shell, questions, screens = later(
-        "zot.serve.interactive", "attach", "look", "own_shell", "questions", "screens"
-    )
-    states, swarm_feed, views = later("zot.serve.interactive", "state", "swarm_feed", "view")
-    models, slash_table = later("zot.serve.interactive.slash", "models", "table")
-    palette = Later("zot.tui.palette")
 
 TWICE_SECONDS = 2.0
 """Within this time a key counts as pressed twice."""
@@ -152,12 +140,18 @@ class App(Asking):
             "end-of-input": self._end_of_input,
             "suspend": self.loop.suspend,
             "redraw": self.loop.redraw,
-            "search-history": lambda: screens.search_history(self),
-            "external-editor": lambda: self.guarded(lambda: screens.edit_outside(self)),
-            "paste": lambda: screens.paste_clipboard(self),
-            "pager": lambda: screens.open_pager(self),
-            "unfold": lambda: screens.open_pager(self, unfold=True),
+            "search-history": lambda: self._screens().search_history(self),
+            "external-editor": lambda: self.guarded(lambda: self._screens().edit_outside(self)),
+            "paste": lambda: self._screens().paste_clipboard(self),
+            "pager": lambda: self._screens().open_pager(self),
+            "unfold": lambda: self._screens().open_pager(self, unfold=True),
         }
+
+    def _screens(self) -> Any:
+        """The room of full-screen views, entered with the first of them."""
+        from zot.serve.interactive import screens
+
+        return screens
 
     # --- the runtime's client (other threads) ------------------------------------------------
 
@@ -248,6 +242,8 @@ class App(Asking):
     def call_back(self, text: str) -> None:
         """Tell a person who looks elsewhere that zot waits for them, or is done."""
         if not self.focused:
+            from zot.serve.interactive import look
+
             self.loop.terminal.write(look.notification(text, self.around.environ))
 
     def exit(self, code: int = 0) -> None:
@@ -261,6 +257,8 @@ class App(Asking):
                 self.waiting.unsent.append(text)
             else:  # it stays where it was
                 self.editor.set(text)
+                from zot.serve.interactive.slash import models
+
                 models.model(self, "")
         elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
             runtime.prompt(text, self._images(text), call=call)
@@ -269,6 +267,8 @@ class App(Asking):
     def refresh_status(self) -> None:
         """The status line follows the runtime."""
         if self.built is not None:
+            from zot.serve.interactive import state as states
+
             self._status = states.status_of(self.built, self.approvals)
             self._status_line = None
 
@@ -283,6 +283,8 @@ class App(Asking):
         """The images whose chips stand in a text."""
         if not self.images:
             return []
+        from zot.serve.interactive import attach
+
         return attach.images_in(text, self.images)
 
     def transcript(self) -> Sequence[LiveBlock]:
@@ -290,6 +292,8 @@ class App(Asking):
         if self.view is None:
             return []
         if self._earlier:
+            from zot.serve.interactive import view as views
+
             earlier = views.View()
             views.replay(earlier, self._earlier)
             self.view.record[:0] = earlier.record
@@ -334,6 +338,8 @@ class App(Asking):
             self.editor.set("\n".join(unsent))
         if isinstance(error, AuthError):
             self._lacks = "no model yet: /login, /llama"
+            from zot.serve.interactive.slash import models
+
             models.first_run(self)
         else:
             self._lacks = "not started, for the reason above: /model has what can be used"
@@ -384,6 +390,8 @@ class App(Asking):
         if self.answers is None:
             if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
                 return  # nothing of the swarm is loaded while there are none
+            from zot.serve.interactive import swarm_feed
+
             self.answers = swarm_feed.AnswerWatch(self)
         self.answers.begin()
 
@@ -412,6 +420,8 @@ class App(Asking):
             self._put_back()
         if kind in ("UsageReport", "Done", "TurnEnd", "QueueUpdate", "CompactDone", "FellBack"):
             self.refresh_status()
+        from zot.serve.interactive import questions
+
         questions.take(self, event)
         if kind == "Done":
             self.watch_agents()  # the model may have started some
@@ -489,6 +499,8 @@ class App(Asking):
                 self._typed_at = time.monotonic()
                 self.editor.insert(key.text)
             case "paste":
+                from zot.serve.interactive import attach
+
                 self.guarded(partial(attach.paste, self, key.text))
             case name:
                 self._act(self.keymap.get(name, ""))
@@ -569,6 +581,8 @@ class App(Asking):
         if text.startswith("/") and text[1:2].isalpha():
             self._command(text)
         elif text.startswith("!"):
+            from zot.serve.interactive import own_shell
+
             self.guarded(lambda: own_shell.run_shell(self, text))
         elif not (steer and self._steer(text)):
             self.guarded(lambda: self.send(text))
@@ -578,6 +592,8 @@ class App(Asking):
         return built is not None and built.busy and built.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
+        from zot.serve.interactive.slash import table as slash_table
+
         self.guarded(lambda: slash_table.run_slash(self, text))
 
 

@@ -8,19 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from zot.later import Later
+from zot.serve.interactive import files
 from zot.text import compiled, nearest
 from zot.tui.cells import Line, clean, clip, window
 from zot.tui.menu import MenuItem, matching
 
 if TYPE_CHECKING:
     from zot.core.source import CommandInfo
-    from zot.serve.interactive import files
     from zot.serve.interactive.app import App
-    from zot.serve.interactive.slash import table
-else:
-    table = Later("zot.serve.interactive.slash.table")
-    files = Later("zot.serve.interactive.files")
 
 MAX_SHOWN = 8
 """Lines of it; the others come with the arrow keys."""
@@ -115,6 +110,8 @@ class Completion:
 
     def _commands(self, typed: str) -> list[MenuItem]:
         self._ask_others()
+        from zot.serve.interactive.slash import table
+
         items = [MenuItem(f"/{c.name}", c.help, f"/{c.name} ") for c in table.COMMANDS.values()]
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
         word = f"/{typed}".casefold()

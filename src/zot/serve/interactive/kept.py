@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from errno import ENOSPC
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from zot.digest import sha256_hex
 from zot.files import ensure_dir, lock, lock_file, write_atomic
 
 MAX_HISTORY = 1_000
@@ -88,7 +88,7 @@ class Draft:
     def __init__(self, home: str, cwd: str, tell: Tell) -> None:
         self._tell = tell
         self._folder = Path(home) / "drafts"
-        self._name = sha256_hex(cwd.encode("utf-8", "surrogateescape"))[:16]
+        self._name = sha256(cwd.encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._fd: int | None = None
         self._path: Path | None = None
 

@@ -4,9 +4,9 @@ nothing happens: an idle terminal costs nothing.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
 import os
 import select
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -8,7 +8,6 @@ import msgspec
 
 from zot.core import events
 from zot.errors import CommandError
-from zot.later import Later
 from zot.runtime.approval import Decision
 from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
@@ -19,9 +18,6 @@ from zot.tui.menu import AnswerKey, MenuItem, QuestionBox, ShownQuestion, TakesA
 if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.serve.interactive.app import App
-    from zot.serve.interactive.slash import models as slash_models
-else:
-    slash_models = Later("zot.serve.interactive.slash.models")
 
 
 def take(app: App, event: Event) -> None:
@@ -44,6 +40,8 @@ def take(app: App, event: Event) -> None:
         case events.Done(stop):
             app.call_back("zot is done")
             if stop == "error" and not app.runtime.busy:
+                from zot.serve.interactive.slash import models as slash_models
+
                 slash_models.rescue(app, app.failure)
         case _:
             pass

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from zot.bugs import internal_error
 from zot.errors import ConfigError, ZotError
-from zot.later import Later, later
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
 from zot.settings.flags import Options, chosen
+from zot.tui import pictures, vi
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal
 from zot.tui.theme import Theme
@@ -23,21 +23,9 @@ from zot.tui.theme import Theme
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from zot import build as building
     from zot.home import Surroundings
     from zot.provider.types import Image, Message
-    from zot.runtime import approval as approvals
-    from zot.serve.interactive import crash, kept, linear, look
-    from zot.serve.interactive import view as views
     from zot.settings.plan import Plan
-    from zot.tui import links as file_links
-    from zot.tui import pictures, vi
-else:
-    building = Later("zot.build")
-    approvals = Later("zot.runtime.approval")
-    crash, kept, look, views = later("zot.serve.interactive", "crash", "kept", "look", "view")
-    linear = Later("zot.serve.interactive.linear")
-    file_links, pictures, vi = later("zot.tui", "links", "pictures", "vi")
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0
@@ -71,6 +59,8 @@ def run(
             loop.post(lambda: load_behind(app))
             code = loop.run(app)
         except Exception as error:
+            from zot.serve.interactive import crash
+
             raise crash.crashed(error, around.home) from error
         finally:
             sys.stdout, sys.stderr = outputs
@@ -87,6 +77,8 @@ def _ended(app: App, code: int) -> int:
 
 def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
     theme = Theme(colour=False, links=False)
+    from zot.serve.interactive import linear
+
     loop = linear.LinearLoop(theme)
     app = linear.LinearApp(loop, find_plan, around, theme=theme)
     app.begin()
@@ -116,6 +108,8 @@ def load_behind(app: App, **changes: str) -> None:
 
 def load(app: App, **changes: str) -> None:
     """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
+    from zot.serve.interactive import view as views
+
     view = views.View(spoken=app.spoken)
     try:
         plan = app.find_plan(**changes)
@@ -127,7 +121,11 @@ def load(app: App, **changes: str) -> None:
             app.warn(text)
         approval = None
         if not options.yolo:
+            from zot.runtime import approval as approvals
+
             approval = approvals.Approval(options.approve, client=app, seconds=APPROVAL_SECONDS)
+        from zot import build as building
+
         added = building.Additions(
             keep=True,
             approval=approval,
@@ -158,6 +156,8 @@ def _remember(app: App, cwd: str) -> None:
         return  # it was loaded before, in another directory
     home = app.around.home
     cannot = app.written.cannot
+    from zot.serve.interactive import kept
+
     history, draft = kept.History(home, cannot), kept.Draft(home, cwd, cannot)
     texts, left = history.load(), draft.recover()
     app.loop.post(lambda: app.remember(history, draft, texts, left))
@@ -166,6 +166,8 @@ def _remember(app: App, cwd: str) -> None:
 def _dress(app: App, options: Options, cwd: str) -> None:
     """Theme, keys and status line of the user's choice; what cannot be used is told."""
     home, environ = app.around.home, app.around.environ
+    from zot.serve.interactive import look
+
     app.loop.post(lambda: app.loop.terminal.write(look.place(cwd)))
     asks = ", ".join(options.approve) if options.approve else "on"
     app.approvals = NEVER_ASKS if options.yolo else asks
@@ -186,6 +188,8 @@ def _dress(app: App, options: Options, cwd: str) -> None:
             app.loop.post(lambda: app.use_status_parts(parts))
 
     def links() -> None:
+        from zot.tui import links as file_links
+
         template = file_links.template_of(chosen(options, "file_links"))
         made = file_links.FileLinks(cwd, os.uname().nodename, template) if template else None
         app.loop.post(lambda: app.loop.screen.use_links(made))

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
-from zot.later import Later
 from zot.local.models import LocalModel, is_pulled, known_models
 from zot.local.pull import pull, remove
 from zot.local.server import running_servers
+from zot.serve.interactive.slash import models
 from zot.serve.interactive.slash.sessions import confirm
 from zot.text import size_text
 from zot.tui.blocks import LiveBlock
@@ -18,9 +18,6 @@ from zot.tui.menu import Menu, MenuItem
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
-    from zot.serve.interactive.slash import models
-else:
-    models = Later("zot.serve.interactive.slash.models")
 
 WIDTH = 30
 """Of the bar."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import CommandError, ConfigError, ZotError
-from zot.later import Later
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile
@@ -29,9 +28,6 @@ from zot.tui.menu import Drawn, MenuItem, QuestionBox, ShownQuestion
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
-    from zot.serve.interactive.slash import local as slash_local
-else:
-    slash_local = Later("zot.serve.interactive.slash.local")
 
 RESCUED = {
     "auth": "The key was refused",
@@ -270,6 +266,8 @@ def logout(app: App, args: str) -> None:
 
 def first_run(app: App) -> None:
     """Three ways to a model, for somebody who has none yet."""
+    from zot.serve.interactive.slash import local as slash_local
+
     app.offer(
         "Welcome to zot. It needs a model:",
         ("an API key or a login", "Anthropic, OpenAI, Google and others", lambda: log_in(app, "")),

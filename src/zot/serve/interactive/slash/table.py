@@ -13,15 +13,11 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.later import Later
 from zot.serve.interactive.slash import local, models, sessions, work
 from zot.tui.blocks import RowsBlock
 
 if TYPE_CHECKING:
-    from zot.serve.interactive import swarm_commands
     from zot.serve.interactive.app import App
-else:
-    swarm_commands = Later("zot.serve.interactive.swarm_commands")
 
 
 class SlashCommand(Struct, frozen=True):
@@ -64,6 +60,8 @@ def new(app: App, args: str) -> None:
 
 
 def swarm(app: App, args: str) -> None:
+    from zot.serve.interactive import swarm_commands
+
     swarm_commands.swarm(app, args)
 
 

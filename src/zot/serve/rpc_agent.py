@@ -1,55 +1,87 @@
-"""The commands of one agent on the zot wire, but for those with which a client begins: they are
-loaded with the first one of them.
-"""
+"""The commands of one agent on the zot wire, and its events as frames: stage two of `zot rpc`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET, Raw
 from msgspec.json import decode
+from msgspec.structs import replace
 
-from zot.errors import CommandError
-from zot.later import Later
-from zot.wire import commands, shapes, zot, zot_replies
+from zot.bugs import complain
+from zot.build import Additions, approval_for, build_runtime
+from zot.core import image as images
+from zot.core.agent import Limits
+from zot.provider.types import Image
+from zot.runtime.run import StoredEnd
+from zot.runtime.runtime import Runtime
+from zot.serve import rpc_sessions
+from zot.serve.rpc_commands import SlowCommands
+from zot.settings.plan import Plan
+from zot.wire import commands, shapes, zot, zot_events, zot_replies
+from zot.wire.commands import AnyCommand
+from zot.wire.frames import EventFrame
+from zot.wire.shapes import EventsRead, State
+from zot.wire.zot import MAX_ANSWER, Hello, Incoming, Ping, too_large
+from zot.wire.zot_replies import KeptMessages
 
 if TYPE_CHECKING:
-    from zot.core import image as images
-    from zot.provider.types import Image
-    from zot.serve import rpc_sessions
+    from zot.serve.rpc_agents import NamedAgents
     from zot.serve.rpc_served import ServedAgent
-    from zot.wire import kept
-    from zot.wire.commands import OtherCommand
-    from zot.wire.shapes import EventsRead, State
-    from zot.wire.zot import Incoming
-    from zot.wire.zot_replies import KeptMessages
-else:
-    images = Later("zot.core.image")
-    rpc_sessions = Later("zot.serve.rpc_sessions")
-    kept = Later("zot.wire.kept")
+    from zot.wire.kept import KeptFrames
 
-MAX_ANSWER = 16 * 1024 * 1024
+ToFrame = Callable[..., EventFrame | None]
+LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds")
 
 
-class OtherCommands:
-    """What a client says of one agent once it has begun."""
+class AgentCommands:
+    """Commands of one agent: each becomes calls of its Runtime, and an answer."""
 
     def __init__(self, agent: ServedAgent) -> None:
         self._agent = agent
         self._server = agent.server
         self._messages: KeptMessages | None = None
+        self._slow: SlowCommands | None = None
 
-    def take(self, incoming: Incoming, command: OtherCommand) -> None:
+    def build(self, plan: Plan) -> Runtime:
+        """The runtime of the process's own agent, which shows its events."""
+        options = plan.setup.options
+        approval = None if options.yolo else approval_for(options, self._agent)
+        added = Additions(approval=approval, warn=complain, owns_process=True)
+        runtime = build_runtime(plan, self._agent, added)
+        self._agent.use(runtime)
+        return runtime
+
+    def named_agents(self) -> NamedAgents:
+        """For the agents beside it (feature `agents`)."""
+        from zot.serve.rpc_agents import NamedAgents
+
+        return NamedAgents(self._server)
+
+    def frames_of(self, runtime: Runtime) -> tuple[KeptFrames | None, ToFrame]:
+        """Return the log of a durable runtime, and the function that makes frames of events."""
+        if runtime.durable is not None:
+            from zot.wire.kept import KeptFrames
+
+            return KeptFrames(runtime), zot_events.frame
+        return None, zot_events.frame
+
+    def take(self, incoming: Incoming, command: AnyCommand) -> None:
         agent = self._agent
         match command:
+            case commands.Prompt():
+                self._prompt(incoming, command)
+            case Hello() | Ping():
+                raise AssertionError(f"{incoming.name} is answered by stage one")
             case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
                 self._server.named.take(incoming, command)
             case commands.RetryPrompt():
-                agent.runtime.retry(tag=incoming.id, accepted=agent.accepted(incoming))
+                agent.runtime.retry(tag=incoming.id, accepted=partial(agent.accept, incoming, ""))
             case commands.Compact(instructions):
                 agent.runtime.compact(
-                    instructions, tag=incoming.id, accepted=agent.accepted(incoming)
+                    instructions, tag=incoming.id, accepted=partial(agent.accept, incoming, "")
                 )
             case commands.Abort(target):
                 self._abort(target)
@@ -73,7 +105,7 @@ class OtherCommands:
                 | commands.ReloadExt()
                 | commands.RunShell()
             ):
-                agent.slow_commands().start(incoming, command)
+                self._slow_commands().start(incoming, command)
             case (
                 commands.NewSession()
                 | commands.ListSessions()
@@ -89,6 +121,58 @@ class OtherCommands:
                 agent.answer(incoming, data, limit=MAX_ANSWER)
             case _:
                 agent.answer(incoming, self._change(command))
+
+    def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
+        if command.run and self._repeated(incoming, command.run):
+            return
+        runtime, limits = self._agent.built or self._agent.runtime, None
+        if (
+            command.max_steps is not None
+            or command.max_cost is not None
+            or command.max_tokens is not None
+            or command.max_seconds is not None
+        ):
+            limits = self._limits(command, runtime.settings.limits)
+        runtime.prompt(
+            command.message,
+            images.checked_images(command.images) if command.images else (),
+            tag=incoming.id,
+            limits=limits,
+            accepted=partial(self._agent.accept, incoming, command.run),
+            run_id=command.run,
+        )
+
+    def _repeated(self, incoming: Incoming, id: str) -> bool:
+        """Answer a prompt whose run is known already; False if it is not."""
+
+        def attached(ahead: int) -> None:
+            started = zot.Started(True, ahead, run=id, resumed=True)
+            self._agent.answer(incoming, started, tag=incoming.id)
+
+        known = self._agent.runtime.repeated(id, incoming.id, attached)
+        if isinstance(known, StoredEnd):
+            end = zot.RunEnd(known.stop, known.error, known.code, known.text)
+            self._agent.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
+        return known is not None
+
+    def _limits(self, command: commands.Prompt, usual: Limits) -> Limits:
+        """The limits of a prompt that brings some of its own."""
+        own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
+        return replace(usual, **own)
+
+    def _slow_commands(self) -> SlowCommands:
+        if self._slow is None:
+            agent = self._agent
+            self._slow = SlowCommands(agent.runtime, agent.answer, agent.fail)
+        return self._slow
+
+    def finish(self) -> None:
+        if self._slow is not None:
+            self._slow.finish()
+
+    def close(self) -> None:
+        if self._slow is not None:
+            self._slow.close()
 
     def _change(self, command: commands.Change) -> Any:
         """Do what can be done at once; the data of the answer."""
@@ -126,14 +210,15 @@ class OtherCommands:
         return UNSET
 
     def _events(self, after: int, limit: int) -> EventsRead:
-        # Loaded by now, where there are events at all.
         features, runtime = self._server.features, self._agent.runtime
         page = self._agent.kept_frames().read(features, after, limit)
 
         def state() -> State:
             return rpc_sessions.with_features(zot_replies.state(runtime.state()), runtime, features)
 
-        return kept.events_read(page, runtime, state, Raw)
+        from zot.wire.kept import events_read
+
+        return events_read(page, runtime, state, Raw)
 
     def _abort(self, target: str | int | float | None) -> None:
         if target is None:
@@ -155,7 +240,10 @@ class OtherCommands:
             self._agent.answer(incoming)
         else:  # nothing is running that could hear it: it is a prompt
             self._agent.runtime.prompt(
-                command.message, pictures, tag=incoming.id, accepted=self._agent.accepted(incoming)
+                command.message,
+                pictures,
+                tag=incoming.id,
+                accepted=partial(self._agent.accept, incoming, ""),
             )
 
     def _look(
@@ -192,11 +280,3 @@ class OtherCommands:
                 self._agent.put(line, UNSET)
             case _:
                 assert_never(command)
-
-
-def too_large(size: int) -> CommandError:
-    return CommandError(
-        f"too_large: the answer has {size} bytes, the limit is {MAX_ANSWER}; "
-        "ask for a part of it with offset and limit",
-        code="too_large",
-    )

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.untraced, pytest.mark.long]
 SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
 REACHED = {
-    "files above 600 lines": 1,
+    "files above 600 lines": 2,
     "functions of 60 lines or more": 0,
     "class names in two modules": 0,
     "locals called found, each or given": 4,

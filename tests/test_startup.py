@@ -13,7 +13,7 @@ from zot.testing.fakeserver import FakeServer
 
 STAGE_ONE = {
     *("zot", "zot.__main__", "zot.bugs", "zot.cancel", "zot.cli", "zot.cli.main", "zot.errors"),
-    *("zot.home", "zot.lines", "zot.text"),
+    *("zot.home", "zot.lines", "zot.text", "zot.writer"),
     *("zot.provider", "zot.provider.address", "zot.provider.catalog", "zot.provider.model"),
     "zot.provider.providers",
     *("zot.runtime", "zot.runtime.client"),
@@ -116,7 +116,14 @@ def test_a_prompt_enters_no_room_that_few_runs_need(tmp_path, msgspec_loads):
     }
     assert entered - {"zot.testing", "zot.testing.fakeserver"} == set()
     # Plain HTTP needs no TLS, and no first answer of a model needs what tools work with.
-    heavy = HEAVY - {"socket"} | {"email", "ctypes", "difflib", "tempfile", "shutil", "random"}
+    heavy = HEAVY - {"socket", "hashlib"} | {
+        "email",
+        "ctypes",
+        "difflib",
+        "tempfile",
+        "shutil",
+        "random",
+    }
     assert (loaded - msgspec_loads) & heavy == set()
 
 

@@ -19,7 +19,7 @@ only bubblewrap make a user namespace, but its owner may enter it.
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]  # without enum: starts faster
+import signal
 import ctypes
 import errno
 import fcntl

@@ -30,7 +30,7 @@ from msgspec import Struct
 from zot.files import read_bytes, write_atomic
 from zot.git import Git
 from zot.swarm.repository import STALE_SECONDS, MergeConflict, WorktreeError
-from zot.swarm.snapshot import GITLINK, Change, changes
+from zot.swarm.snapshot import GITLINK, TreeChange, changes
 
 JOURNAL = "zot-merge.json"
 PRIVATE_INDEX = "zot-merge-index"
@@ -130,7 +130,7 @@ class Checkout:
         raise self._conflict(source, paths)
 
     def _refuse_gitlinks(
-        self, source: str, theirs: Iterable[Change], ours: Iterable[Change]
+        self, source: str, theirs: Iterable[TreeChange], ours: Iterable[TreeChange]
     ) -> None:
         """A merge of submodules would look into their repositories."""
         theirs = list(theirs)
@@ -154,7 +154,7 @@ class Checkout:
     def _by_hand(self, source: str) -> str:
         return f"Do it by hand: git -C {self._git.directory!r} merge {source}"
 
-    def _refuse_dirty(self, moved: list[Change]) -> None:
+    def _refuse_dirty(self, moved: list[TreeChange]) -> None:
         """Name the files that the merge changes and the user has changed, too."""
         git, directory = self._git, Path(self._git.directory)
         self._copy_index()
@@ -294,7 +294,7 @@ class Checkout:
             words = ("checkout-index", "-f", "-q", "-z", "--stdin")
             self._git.run(*words, env=self._with_old_files, stdin=names)
 
-    def _fill(self, moved: list[Change], side: str) -> None:
+    def _fill(self, moved: list[TreeChange], side: str) -> None:
         """Make an index with one side of the changes and nothing else."""
         for ending in (".old", ".old.lock"):
             (self._folder / f"{PRIVATE_INDEX}{ending}").unlink(missing_ok=True)
@@ -310,7 +310,7 @@ class Checkout:
         words = ("update-index", "-z", "--index-info")
         self._git.run(*words, env=self._with_old_files, stdin=text)
 
-    def _differing(self, moved: list[Change], side: str) -> set[str]:
+    def _differing(self, moved: list[TreeChange], side: str) -> set[str]:
         """Paths whose file is not as this side has it."""
         git, directory = self._git, Path(self._git.directory)
         self._fill(moved, side)
@@ -324,7 +324,7 @@ class Checkout:
         ]
         return differing | {path for path in absent if _has_file(directory, path)}
 
-    def _is_half_written(self, change: Change) -> bool:
+    def _is_half_written(self, change: TreeChange) -> bool:
         """The file is missing, or the beginning of the new one: git was killed as it wrote it."""
         directory = Path(self._git.directory)
         path = directory / change.path

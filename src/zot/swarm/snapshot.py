@@ -37,7 +37,7 @@ class TreeSnapshot(Struct, frozen=True):
     """What is in the checkout and not in the tree, in words: repositories, unreadable files."""
 
 
-class Change(Struct, frozen=True):
+class TreeChange(Struct, frozen=True):
     """How one path differs between two trees; a mode of 000000: it is not there."""
 
     old_mode: str
@@ -147,14 +147,14 @@ def _has_files(directory: Path) -> bool:
         return True
 
 
-def changes(git: Git, old: str, new: str) -> list[Change]:
+def changes(git: Git, old: str, new: str) -> list[TreeChange]:
     """The paths that differ between two commits or trees."""
     words = ("-r", "-z", "--raw", "--no-renames", "--full-index", "--ignore-submodules=none")
     rows = git.names("diff-tree", *words, old, new)
     differences = []
     for about, path in zip(rows[::2], rows[1::2], strict=True):
         old_mode, new_mode, old_id, new_id, _ = about.removeprefix(":").split(" ")
-        differences.append(Change(old_mode, new_mode, old_id, new_id, path))
+        differences.append(TreeChange(old_mode, new_mode, old_id, new_id, path))
     return differences
 
 

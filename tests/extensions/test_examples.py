@@ -194,5 +194,3 @@ def test_an_example_that_is_not_built_is_a_clear_error(tmp_path):
     with running_host(tmp_path, folder) as (host, seen):
         assert "no file" in seen.of(ExtensionNotify)[0].message
         assert host.tools() == []
-        with pytest.raises(StopIteration):
-            call(host, "weather")

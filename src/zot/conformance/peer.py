@@ -138,6 +138,8 @@ class DrivenServer:
             return list(self.frames)
 
     def last_words(self) -> str:
+        if self._ended:  # it may have said why a moment after its stdout ended
+            self._threads[1].join(1.0)
         shown = " ".join(str(frame.get("type")) for frame in self.frames[-6:]) or "nothing"
         said = bytes(self._stderr[-300:]).decode("utf-8", "replace").strip()
         return f"last frames: {shown}" + (f"; stderr: {said}" if said else "")

@@ -185,11 +185,8 @@ def test_a_session_is_exported_forked_and_shown_as_a_tree(at_terminal, tmp_path)
     send(program, "/jump first", "Show again")
     leave(program, "Show again")
     exported = tmp_path / "copy.zotsession"
-    send(
-        program,
-        f"/session export zotsession {exported}",
-        lambda shown: shown.text.count("written to") >= 2,
-    )
+    # On the screen a long path may have pushed the first "written to" away.
+    send(program, f"/session export zotsession {exported}", lambda shown: exported.exists())
     send(program, f"/session import {exported}", "session: first prompt")
     send(program, "/session nonsense", "rename NAME")
 

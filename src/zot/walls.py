@@ -19,12 +19,12 @@ only bubblewrap make a user namespace, but its owner may enter it.
 
 from __future__ import annotations
 
-import signal
 import ctypes
 import errno
 import fcntl
 import marshal
 import os
+import signal
 import sys
 
 from zot.beneath import FOLDER, LOOK, NO_LINK, identity, open_plain, parts_of

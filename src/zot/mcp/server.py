@@ -10,13 +10,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.children import logfile
 from zot.children.limits import MIB
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
-from zot.mcp import connection as connections
-from zot.mcp import http, oauth, stdio
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, McpGone, McpLogin, Patience
@@ -26,6 +23,7 @@ from zot.provider.types import Json
 from zot.text import Frozen
 
 if TYPE_CHECKING:
+    from zot.mcp import connection as connections
     from zot.mcp.connection import McpConnection
 
 LOG_BYTES = 5 * MIB
@@ -270,6 +268,8 @@ class McpServer:
         parts = self._parts
         config = expanded(self.config, parts.environ, parts.keys)
         asker = ServerDialogs(parts.dialogs, self.name)
+        from zot.mcp import connection as connections
+
         connection = connections.McpConnection(
             lambda to: self._link(config, to), asker, self._lists_changed
         )
@@ -289,11 +289,19 @@ class McpServer:
 
     def _link(self, config: ServerConfig, handler: McpConnection) -> Link:
         parts = self._parts
+        from zot.children import logfile
+
         log = logfile.LogFile(self.log_path, LOG_BYTES)
         if config.url:
+            from zot.mcp import oauth
+
             auth = oauth.McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
+            from zot.mcp import http
+
             return http.HttpLink(config, log, handler, None if has_own else auth)
+        from zot.mcp import stdio
+
         program = stdio.server_program(config, parts.environ)
         parts.hide()
         confined = parts.confine(program, self._closed, parts.warn)
@@ -306,6 +314,8 @@ class McpServer:
         listed = connection.list_all(Patience(self.config.startup_timeout), self._closed)
         store = self._parts.store
         for problem in listed.dropped:
+            from zot.children import logfile
+
             logfile.LogFile(self.log_path, LOG_BYTES).note(f"a tool is left out: {problem}")
         if not self._agreed.seen:
             # The user added it, or agreed to its start: what it is at first sight is what counts.
@@ -337,6 +347,8 @@ class McpServer:
         except McpGone:
             pass  # whoever calls it next will hear of it
         except ZotError as error:
+            from zot.children import logfile
+
             logfile.LogFile(self.log_path, LOG_BYTES).note(f"its lists cannot be had: {error}")
         except Cancelled:
             pass

@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from zot.cancel import Cancel
-from zot.children import logfile
 from zot.children.limits import MIB
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
-from zot.mcp import connection as connections
-from zot.mcp import http, oauth, stdio
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
 from zot.mcp.dialogs import McpDialogs, ServerDialogs
 from zot.mcp.link import Link, McpGone, McpLogin, Patience
@@ -28,6 +25,8 @@ from zot.provider.types import Json
 from zot.text import Frozen, mapped, without_secrets
 
 if TYPE_CHECKING:
+    from zot.children.logfile import LogFile
+    from zot.mcp import connection as connections
     from zot.mcp.connection import McpConnection
 
 LOG_BYTES = 5 * MIB
@@ -274,6 +273,8 @@ class McpServer:
         parts = self._parts
         config = expanded(self.config, parts.environ, parts.keys)
         asker = ServerDialogs(parts.dialogs, self.name)
+        from zot.mcp import connection as connections
+
         connection = connections.McpConnection(
             lambda to: self._link(config, to), asker, self._lists_changed
         )
@@ -295,16 +296,24 @@ class McpServer:
         parts = self._parts
         log = self._log()
         if config.url:
+            from zot.mcp import oauth
+
             auth = oauth.McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
             has_own = "authorization" in map(str.lower, config.headers)
+            from zot.mcp import http
+
             return http.HttpLink(config, log, handler, None if has_own else auth)
+        from zot.mcp import stdio
+
         program = stdio.server_program(config, parts.environ)
         parts.hide()
         confined = parts.confine(program, self._closed, parts.warn)
         return stdio.StdioLink(config, confined, log, handler)
 
-    def _log(self) -> logfile.LogFile:
-        return logfile.LogFile(self.log_path, LOG_BYTES, self._parts.secrets)
+    def _log(self) -> LogFile:
+        from zot.children.logfile import LogFile
+
+        return LogFile(self.log_path, LOG_BYTES, self._parts.secrets)
 
     # --- its lists ---------------------------------------------------------------------------
 

@@ -195,9 +195,13 @@ class SharedPlace:
 
 def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Place:
     """`home`: of zot; None: there is no jail that would keep tools from it."""
-    from zot.tools import jail, place
+    if home is not None:
+        from zot.tools.jail import Jail
 
-    return place.Place(cwd, environ) if home is None else jail.Jail(cwd, environ, home)
+        return Jail(cwd, environ, home)
+    from zot.tools.place import Place
+
+    return Place(cwd, environ)
 
 
 class Builtin:

@@ -14,7 +14,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from zot.tools import beneath
 from zot.tools.disk import Disk
 from zot.tools.walk import Tree
 
@@ -54,6 +53,8 @@ def main(request: str) -> int:
 def _disk(jail: dict[str, Any] | None) -> Disk:
     if jail is None:
         return Disk()
+    from zot.tools import beneath
+
     return beneath.Beneath(**jail)
 
 

@@ -63,7 +63,7 @@ def test_a_server_writes_the_project_and_reaches_nothing_else(folder):
     assert "canary" not in results[2]
     for refused in results[3:7]:
         assert not refused.endswith("[0]"), refused
-    assert results[7] == "for the server\n[0]"
+    assert results[7] == "[secret removed]\n[0]"  # it has the one that it was given
     assert not (folder / "home/.bashrc").exists()
     # What covers the names that must not appear goes away with the server.
     assert not {".git", ".zot", ".mcp.json"} & {path.name for path in (folder / "work").iterdir()}

@@ -32,8 +32,10 @@ class OwnHome:
         self._user_folders = user_folders(os.environ)
         self._before = files_below(*self._user_folders)
         self.folder = Path(tempfile.mkdtemp(prefix="zot-"))
-        for name in ("home", "tmp"):
-            (self.folder / name).mkdir()
+        self.folder.chmod(0o711)  # tests as root start programs as another user, too
+        (self.folder / "home").mkdir(0o700)
+        (self.folder / "tmp").mkdir()
+        (self.folder / "tmp").chmod(0o1777)
         variables = tool_variables(Path.home())
         variables[USER_HOME] = str(Path.home())
         variables["PYTEST_DEBUG_TEMPROOT"] = tempfile.gettempdir()  # what failed stays to be seen

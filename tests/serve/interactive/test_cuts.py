@@ -41,7 +41,8 @@ def test_a_cut_answer_is_replaced_and_the_wait_is_one_line(at_terminal):
 
 
 def test_what_was_scrolled_away_before_a_cut_is_marked(at_terminal):
-    cut = {"text": [f"paragraph {n}\n\n" for n in range(30)], "cut_after": 29}
+    # Slowly enough to be drawn, and so scrolled away, before the cut.
+    cut = {"text": [f"paragraph {n}\n\n" for n in range(30)], "cut_after": 29, "delay_ms": 20}
     program = at_terminal([cut, HELLO], "say hello")
     program.until("Hello there.")
     text = everything(program)

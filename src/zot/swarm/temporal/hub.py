@@ -20,7 +20,7 @@ from zot.errors import ZotError
 from zot.lines import LINE_ERRORS
 from zot.swarm.task import NoSuchAgent
 from zot.swarm.temporal.config import TemporalConfig
-from zot.swarm.temporal.remote import OrderReply, RemoteAgent, Superseded
+from zot.swarm.temporal.remote import STOPPING, OrderReply, RemoteAgent, Superseded
 from zot.swarm.web import Refusal, body_of, error_of, json_of, listen, server
 
 MAX_JSON = 1024 * 1024
@@ -91,6 +91,11 @@ class Hub:
                 return json_of({"error": str(error), "code": "invalid_params"}, 400)
             except ZotError as error:
                 return error_of(error, 409)
+            except asyncio.CancelledError:
+                if self._server is None or not self._server.should_exit:
+                    raise
+                # Left to the server, it would be logged as a failure of ours.
+                return json_of({"error": "the hub is stopping", "code": "stopping"}, STOPPING)
 
         return handle
 

@@ -18,7 +18,7 @@ from zot.errors import ConfigError
 from zot.files import write_atomic
 from zot.swarm.task import SwarmError
 from zot.swarm.temporal.config import WorkerPlace
-from zot.swarm.temporal.remote import Superseded
+from zot.swarm.temporal.remote import STOPPING, Superseded
 from zot.swarm.web import LOOPBACK
 
 REQUEST_SECONDS = 120.0
@@ -122,6 +122,8 @@ class HubClient:
                 connection.request(method, path, body or None, headers)
             response = connection.getresponse()
             data = response.read()
+            if response.status == STOPPING:
+                raise ConnectionResetError("the hub is stopping")
         except BaseException:
             connection.close()
             raise

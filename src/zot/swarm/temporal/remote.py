@@ -34,6 +34,8 @@ from zot.swarm.task import (
 from zot.swarm.temporal.stored import StoredWork
 from zot.swarm.worktrees import TreeOrigin
 
+STOPPING = 503
+"""Status of a request that the end of the hub cut off; a worker sends it again to the next hub."""
 POLL_SECONDS = 20.0
 """A worker that asks for commands is kept waiting so long at most."""
 OURS = frozenset({"swarm_tree", "swarm_claimed", "swarm_merged", "swarm_message"})

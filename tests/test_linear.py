@@ -12,7 +12,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from support.provider import repaired
 
 from zot.errors import ZotError
 from zot.extensions import proto
@@ -23,6 +22,7 @@ from zot.mcp.oauth import read_challenge
 from zot.pi.stream import parsed_so_far
 from zot.provider.assemble import parse_args
 from zot.provider.client import load_wire
+from zot.provider.repair import repaired
 from zot.provider.sse import Splitter
 from zot.provider.types import Message, ToolCall, ToolResult
 from zot.runtime.sources import _TYPED

@@ -2,7 +2,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.provider import repaired
 from support.session import (
     FAST,
     Recorder,
@@ -24,6 +23,7 @@ from zot.core.cost import estimate
 from zot.core.session import SUMMARY_HEADING, Session
 from zot.errors import Cancelled, CommandError, ProviderError
 from zot.provider.catalog import SCRIPTED as MODEL
+from zot.provider.repair import repaired
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Image, Message, Reasoning, Text, ToolCall, ToolResult
 

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 from support.patience import PATIENCE
-from support.provider import repaired
 from support.session import (
     FullDisk,
     Recorder,
@@ -35,6 +34,7 @@ from zot.errors import (
     ToolError,
 )
 from zot.provider.catalog import SCRIPTED as MODEL
+from zot.provider.repair import repaired
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import (
     Finished,

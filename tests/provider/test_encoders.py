@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.provider import BASH, BY_API, READ, ask, assistant, model_of, tool, user
 
-from zot.provider import kept as kept_module
+from zot.provider import encoded
 from zot.provider.client import load_wire
-from zot.provider.kept import Kept
+from zot.provider.encoded import EncodedTurn, EncodedTurns
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
-from zot.provider.repair import Repair
 from zot.provider.transcript import output_limit, short_id, turn_size, wire_id
 from zot.provider.types import (
     LEVELS,
@@ -20,7 +19,6 @@ from zot.provider.types import (
     Message,
     Model,
     Origin,
-    Prefix,
     Reasoning,
     Request,
     Text,
@@ -28,7 +26,6 @@ from zot.provider.types import (
     ToolResult,
     ToolSpec,
     Usage,
-    same_at_start,
 )
 from zot.testing.replies import dialect_of
 from zot.testing.rules import problems
@@ -97,7 +94,7 @@ def test_any_conversation_encodes_to_a_valid_request(
     request = Request(model, system, tuple(said), tools, level, limit, "key", choice)
     wire = load_wire(model.api)
     quirks = resolve_quirks(PROVIDERS[provider], model)
-    body = json.loads(encode_json(wire.body(request, quirks, Kept())))
+    body = json.loads(encode_json(wire.body(request, quirks, EncodedTurns())))
     assert problems(dialect_of(wire.path(request)), body) == []
     wire.headers(request, quirks)
 
@@ -108,8 +105,8 @@ def test_encoding_twice_gives_the_same_bytes(said):
     # Prompt caches match prefixes: a body must not depend on anything but the request.
     request = ask(model_of("anthropic"), *said)
     wire = load_wire("anthropic")
-    assert encode_json(wire.body(request, Quirks(), Kept())) == encode_json(
-        wire.body(request, Quirks(), Kept())
+    assert encode_json(wire.body(request, Quirks(), EncodedTurns())) == encode_json(
+        wire.body(request, Quirks(), EncodedTurns())
     )
 
 
@@ -127,8 +124,8 @@ def test_a_longer_conversation_starts_with_the_shorter_one(api):
             ', "cache_control": {"type": "ephemeral"}', ""
         )
 
-    short = plain(wire.body(ask(model, *first), Quirks(), Kept()))
-    long = plain(wire.body(ask(model, *longer), Quirks(), Kept()))
+    short = plain(wire.body(ask(model, *first), Quirks(), EncodedTurns()))
+    long = plain(wire.body(ask(model, *longer), Quirks(), EncodedTurns()))
     assert long.startswith(short[:-1])
 
 
@@ -137,7 +134,7 @@ def test_half_a_surrogate_pair_in_a_prompt_does_not_raise(api):
     model = model_of(BY_API[api])
     made = assistant(model, ToolCall("c", "bash", {"a": "\ud800", "n": 2**80}), stop="tool_use")
     request = ask(model, "\ud83d hi \U0001f642", made, tool(ToolResult("c", (Text("\udc00"),))))
-    body = encode_json(load_wire(api).body(request, Quirks(), Kept())).decode()
+    body = encode_json(load_wire(api).body(request, Quirks(), EncodedTurns())).decode()
     assert "\ufffd hi \U0001f642" in body
 
 
@@ -146,7 +143,7 @@ def test_half_a_surrogate_pair_in_a_prompt_does_not_raise(api):
 def test_odd_schemas_do_not_raise(api, schema):
     model = model_of(BY_API[api])
     request = ask(model, "hi", tools=(ToolSpec("t", "", schema),))
-    assert encode_json(load_wire(api).body(request, Quirks(), Kept()))
+    assert encode_json(load_wire(api).body(request, Quirks(), EncodedTurns()))
 
 
 def test_tool_ids_fit_every_server():
@@ -162,14 +159,14 @@ def test_an_id_used_twice_is_sent_as_two():
     model = model_of("anthropic")
     made = assistant(model, ToolCall("c", "bash", {}), ToolCall("c", "bash", {}))
     result = tool(ToolResult("c", (Text("x"),)))
-    sent = Kept().turns(ask(model, "hi", made, result, made, result))
+    sent = EncodedTurns().turns(ask(model, "hi", made, result, made, result))
     ids = [block.id for t in sent if t.kind == "model" for block in t.blocks]
     assert ids == ["c", "c_2", "c_3", "c_4"]
 
 
 def test_the_output_limit_stays_within_the_window():
     small = Model("m", "x", "openai-chat", context_window=4_000, max_output=4_000)
-    (turn,) = Kept().turns(ask(small, "x" * 8_000))
+    (turn,) = EncodedTurns().turns(ask(small, "x" * 8_000))
     assert output_limit(ask(small), turn_size(turn)) < 2_100
     assert output_limit(ask(small), 100_000) == 1_024
     tiny = Model("m", "x", "openai-chat", context_window=512, max_output=100)
@@ -185,11 +182,11 @@ def test_the_output_limit_stays_within_the_window():
 )
 def test_what_is_kept_of_the_last_request_changes_no_byte(api, said, lengths):
     model = model_of(BY_API[api])
-    wire, kept = load_wire(api), Kept()
+    wire, kept = load_wire(api), EncodedTurns()
     for length in lengths:
         request = ask(model, *said[: length or 1])
         assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
-            wire.body(request, Quirks(), Kept())
+            wire.body(request, Quirks(), EncodedTurns())
         )
 
 
@@ -208,32 +205,26 @@ SAID = [
 )
 def test_nothing_is_sent_of_a_conversation_that_went_another_way(api, conversations):
     model = model_of(BY_API[api])
-    wire, kept, repair = load_wire(api), Kept(), Repair()
+    wire, kept = load_wire(api), EncodedTurns()
     for said in conversations:
-        request = Request(model, "", repair.of(Prefix(said), model.images), repaired=True)
+        request = Request(model, "", tuple(said))
         assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
-            wire.body(request, Quirks(), Kept())
+            wire.body(request, Quirks(), EncodedTurns())
         )
 
 
 @pytest.mark.parametrize("api", sorted(BY_API))
 def test_a_turn_is_encoded_once(api, monkeypatch):
     model = model_of(BY_API[api])
-    wire, kept, said = load_wire(api), Kept(), []
+    wire, kept, said = load_wire(api), EncodedTurns(), []
     seen = []
-    plain = kept._encode
-
-    def counting(quirks, encode_turn):
-        def counted(turn, quirks):
-            seen.append(turn)
-            return encode_turn(turn, quirks)
-
-        return plain(quirks, counted)
-
-    kept._encode = counting
+    plain = EncodedTurn.encode
+    monkeypatch.setattr(
+        EncodedTurn, "encode", lambda self, *more: seen.append(self) or plain(self, *more)
+    )
     for number in range(30):
         said += [user(f"q{number}"), assistant(model, ToolCall(f"c{number}", "bash", {}))]
-        said += [tool(ToolResult(f"c{number}", (Text("out"),)))]
+        said += [tool(ToolResult(f"c{number}", (Text("out"),), name="bash"))]
         wire.body(ask(model, *said), Quirks(), kept)
     assert len(seen) <= len(said)
     wire.body(ask(model, user("all"), *said[1:]), Quirks(), kept)
@@ -241,53 +232,10 @@ def test_a_turn_is_encoded_once(api, monkeypatch):
 
 
 def test_no_more_than_a_limit_is_kept(monkeypatch):
-    monkeypatch.setattr(kept_module, "MAX_KEPT", 1_000)
+    monkeypatch.setattr(encoded, "MAX_KEPT", 1_000)
     model = model_of("anthropic")
-    wire, kept = load_wire("anthropic"), Kept()
+    wire, kept = load_wire("anthropic"), EncodedTurns()
     request = ask(model, *(user("x" * 300) for _ in range(9)))
     for _ in range(2):
         assert len(json.loads(encode_json(wire.body(request, Quirks(), kept)))["messages"]) == 9
-        assert len(kept._encoded) == 2
-
-
-@pytest.mark.untraced
-@settings(max_examples=200, deadline=None)
-@given(
-    st.sampled_from(sorted(BY_API)),
-    st.lists(messages, min_size=1, max_size=12),
-    st.lists(st.integers(1, 4), min_size=1, max_size=6),
-    st.booleans(),
-)
-def test_a_list_that_grows_is_sent_as_its_messages_are(api, said, steps, images):
-    """And what was given out of it never changes."""
-    model = replace(model_of(BY_API[api]), images=images)
-    wire, kept, repair, growing = load_wire(api), Kept(), Repair(), []
-    given_out = []
-    for step in steps:
-        growing += said[len(growing) : len(growing) + step]
-        whole = repair.of(Prefix(growing), images)
-        given_out.append((whole, tuple(whole)))
-        assert tuple(whole) == tuple(Repair().of(tuple(growing), images))
-        request = replace(ask(model), messages=whole, repaired=True)
-        fresh = replace(ask(model), messages=tuple(growing))
-        for _ in range(2):  # the second time as after a failure
-            assert encode_json(wire.body(request, Quirks(), kept)) == encode_json(
-                wire.body(fresh, Quirks(), Kept())
-            )
-    for whole, then in given_out:
-        assert whole == then
-
-
-@given(st.lists(messages, max_size=6), st.integers(0, 6), st.slices(8))
-def test_a_prefix_is_what_the_list_was(said, length, part):
-    growing = said[:length]
-    prefix, then = Prefix(growing), tuple(growing)
-    growing += said[length:]
-    assert prefix == then
-    assert (len(prefix), list(prefix), repr(prefix)) == (len(then), list(then), repr(then))
-    assert prefix[part] == then[part]
-    assert [prefix[at] for at in range(-len(then), len(then))] == [*then, *then]
-    with pytest.raises(IndexError):
-        prefix[len(then)]
-    assert prefix != (*then, Message("user", (), 0.0))
-    assert same_at_start(then, prefix) == same_at_start(prefix, Prefix(growing)) == len(then)
+        assert sum(entry.data is not None for entry in kept._used) == 2

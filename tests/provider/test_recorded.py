@@ -12,8 +12,8 @@ from support.provider import ask, assistant, model_of
 
 from zot.errors import ProviderError, Refused
 from zot.provider.client import load_wire
+from zot.provider.encoded import EncodedTurns
 from zot.provider.google import put
-from zot.provider.kept import Kept
 from zot.provider.providers import Quirks
 from zot.provider.types import ReasoningDelta, Text
 from zot.text import encode_json
@@ -99,7 +99,7 @@ def test_the_signature_of_a_text_goes_back_with_the_text():
     assert "".join(b.text for b in done.content if isinstance(b, Text)) == "ab"
     model = model_of("google")
     request = ask(model, "q", assistant(model, *done.content), "next")
-    body = json.loads(encode_json(load_wire("google").body(request, Quirks(), Kept())))
+    body = json.loads(encode_json(load_wire("google").body(request, Quirks(), EncodedTurns())))
     assert body["contents"][1]["parts"] == [
         {"text": "ab", "thoughtSignature": "s1"},
         {"text": "", "thoughtSignature": "s2"},

@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from support.provider import repaired
 from support.session import assistant, call, results, user, valid
 
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.client import load_wire
-from zot.provider.kept import Kept
+from zot.provider.encoded import EncodedTurns
 from zot.provider.providers import Quirks
-from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, Repair
+from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, repaired
 from zot.provider.types import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult
 from zot.testing.rules import problems
 from zot.text import encode_json
@@ -136,14 +135,6 @@ def test_any_list_of_messages_becomes_valid_once_and_for_all(given_messages, ima
     assert len(said(out, ToolCall)) == len(said(given_messages, ToolCall))
 
 
-@given(st.lists(st.tuples(st.integers(0, 8), st.lists(messages, max_size=3), st.booleans())))
-def test_a_conversation_that_grows_is_repaired_as_if_it_were_new(steps):
-    repair, conversation = Repair(), ()
-    for kept, more, images in steps:
-        conversation = (*conversation[:kept], *more)
-        assert repair.of(conversation, images) == repaired(conversation, images)
-
-
 def said(messages, kind):
     return [
         block
@@ -159,10 +150,10 @@ def test_any_list_of_messages_is_a_request_that_all_four_servers_take(given_mess
     for api, dialect in APIS.items():
         model = replace(MODEL, api=api, images=images)
         once = Request(model, "", tuple(given_messages))
-        body = encode_json(load_wire(api).body(once, Quirks(), Kept()))
+        body = encode_json(load_wire(api).body(once, Quirks(), EncodedTurns()))
         assert problems(dialect, msgspec.json.decode(body)) == []
         twice = replace(once, messages=repaired(given_messages, images))
-        assert encode_json(load_wire(api).body(twice, Quirks(), Kept())) == body
+        assert encode_json(load_wire(api).body(twice, Quirks(), EncodedTurns())) == body
 
 
 def test_a_model_without_eyes_gets_a_note_for_each_image():
@@ -187,19 +178,10 @@ def test_the_date_stands_before_the_first_message_of_each_day():
         for text, at in (("a", 0), ("b", 0.01), ("c", 1))
     ]
     answer = Message("assistant", (Text("yes"),), noon)
-    repair = Repair(dated=True)
-    messages = repair.of([said[0], answer, said[1], answer, said[2]])
+    messages = repaired([said[0], answer, said[1], answer, said[2]], dated=True)
     texts = [[block.text for block in message.content] for message in messages]
     dates = ["(current date: 2026-11-18)", "(current date: 2026-11-19)"]
     assert texts == [[dates[0], "a"], ["yes"], ["b"], ["yes"], [dates[1], "c"]]
     assert said[0].content == (Text("a"),), "what is stored is not touched"
-    unknown = repair.of([Message("user", (Text("of no time"),), 0.0)])
+    unknown = repaired([Message("user", (Text("of no time"),), 0.0)], dated=True)
     assert unknown[0].content == (Text("of no time"),)
-
-
-def test_a_conversation_that_grows_is_dated_as_one_that_comes_whole():
-    noon = datetime(2026, 11, 18, 12).timestamp()
-    said = [Message("user", (Text(str(at)),), noon + at * 40_000.0) for at in range(6)]
-    growing = Repair(dated=True)
-    for count in range(1, len(said) + 1):
-        assert list(growing.of(said[:count])) == list(Repair(dated=True).of(said[:count]))

@@ -9,7 +9,7 @@ from support.provider import BASH, KEY, ask, assistant, model_of, run, tool, use
 from zot.errors import ConfigError, Refused
 from zot.provider.catalog import find, models
 from zot.provider.client import connect, join_path, load_wire, open_client
-from zot.provider.kept import Kept
+from zot.provider.encoded import EncodedTurns
 from zot.provider.openai_chat import ChatReader
 from zot.provider.providers import PROVIDERS, resolve_quirks
 from zot.provider.types import (
@@ -95,7 +95,7 @@ def test_every_model_of_a_row_can_be_asked_at_every_level(provider, level):
     info = PROVIDERS[provider]
     for model in models(provider):
         request = ask(model, "hi", reasoning=level)
-        body = load_wire(model.api).body(request, resolve_quirks(info, model), Kept())
+        body = load_wire(model.api).body(request, resolve_quirks(info, model), EncodedTurns())
         if model.api != "google":
             assert body["model"] == model.id
 
@@ -104,7 +104,7 @@ def body_of(provider, *messages, model=None, **fields):
     model = model or model_of(provider)
     quirks = resolve_quirks(PROVIDERS[provider], model)
     request = ask(model, *(messages or ("hi",)), **fields)
-    return json.loads(encode_json(load_wire(model.api).body(request, quirks, Kept())))
+    return json.loads(encode_json(load_wire(model.api).body(request, quirks, EncodedTurns())))
 
 
 # --- quirks, one by one ----------------------------------------------------------------------
@@ -264,11 +264,11 @@ def test_models_that_bind_thoughts_are_told_to_drop_those_that_do_not_fit():
     for model in models("anthropic"):
         quirks = resolve_quirks(PROVIDERS["anthropic"], model)
         request = ask(model, "x", reasoning="medium")
-        told = "block_binding" in wire.body(request, quirks, Kept())["thinking"]
+        told = "block_binding" in wire.body(request, quirks, EncodedTurns())["thinking"]
         header = wire.headers(request, quirks).get("anthropic-beta", "")
         assert told == ("thinking-binding-controls" in header) == (model.id in BINDING)
         off = ask(model, "x", reasoning="off")
-        mode = wire.body(off, quirks, Kept())["thinking"]
+        mode = wire.body(off, quirks, EncodedTurns())["thinking"]
         assert mode["type"] in ("disabled", "adaptive")
         assert ("block_binding" in mode) == (told and mode["type"] == "adaptive")
         header = wire.headers(off, quirks).get("anthropic-beta", "")

@@ -13,7 +13,6 @@ from zot import BusyError, ClosedError, Config, Runtime, events, tool
 from zot.client import Client
 from zot.errors import AuthError, CommandError, ConfigError, ProviderError
 from zot.provider.client import ModelClient
-from zot.provider.kept import Kept
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
 from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool
@@ -584,22 +583,6 @@ def asked(tmp_path):
         ) as runtime,
     ):
         yield runtime, server
-
-
-def test_what_the_next_request_repeats_is_made_ready_when_a_run_has_ended(asked, monkeypatch):
-    runtime, server = asked
-    kept, plain = [], Kept._keep
-
-    def note(self, turns, *more):
-        kept.extend(type(turn).__name__ for turn in turns)
-        return plain(self, turns, *more)
-
-    monkeypatch.setattr(Kept, "_keep", note)
-    for count, word in enumerate(("one", "two"), start=1):
-        list(runtime.prompt(f"say:{word}"))
-        wait_for(lambda count=count: kept == ["UserTurn", "ModelTurn"] * count)
-    assert len(server.requests[1].body["messages"]) == 3
-    assert kept == ["UserTurn", "ModelTurn"] * 2  # and nothing of it twice
 
 
 def test_nothing_of_a_conversation_that_was_cleared_is_sent(asked):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import contextmanager
 
 from msgspec.structs import replace
@@ -11,7 +10,6 @@ from zot.cancel import Cancel
 from zot.provider import catalog
 from zot.provider.client import connect
 from zot.provider.providers import PROVIDERS
-from zot.provider.repair import Repair
 from zot.provider.types import Message, Model, Origin, Request, Text, ToolSpec, Usage
 
 BASH = ToolSpec(
@@ -73,7 +71,3 @@ def run(made, request, cancel=None):
     except Exception as error:
         return events, error
     return events, None
-
-
-def repaired(messages: Iterable[Message], images: bool = True) -> tuple[Message, ...]:
-    return Repair().of(tuple(messages), images)

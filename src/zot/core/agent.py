@@ -30,7 +30,7 @@ from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Begun, Toolbox
 from zot.provider import failure, types
 from zot.provider.model import clamped
-from zot.provider.repair import Repair
+from zot.provider.repair import repaired
 from zot.provider.retry import RetryPolicy, stream_with_retry
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Agent:
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = types.Usage()
         self._refused_images = RefusedImages()
-        self._repair = Repair(dated=dated)
+        self._dated = dated
         self._sent_tools: tuple[types.ToolSpec, ...] = ()
         """Those of the last request, in its order."""
         self._make_system = system
@@ -391,7 +391,8 @@ class Agent:
 
     def messages(self) -> Sequence[types.Message]:
         """The transcript as the model is sent it."""
-        messages = self._repair.of(self.session.growing(), self.model.images)
+        said = self.session.messages()
+        messages = repaired(said, self.model.images, dated=self._dated)
         return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
     def _call(self, step: int, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:

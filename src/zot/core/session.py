@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
@@ -16,7 +16,6 @@ from zot.provider.types import (
     Level,
     Message,
     Plain,
-    Prefix,
     Text,
     ToolCall,
     ToolResult,
@@ -256,12 +255,6 @@ class Session:
         """What the model sees: the current branch, with the latest compaction applied."""
         with self._lock:
             return self._context.messages()
-
-    def growing(self) -> Sequence[Message]:
-        """The same, mostly without a copy: for who asks again when there are more."""
-        with self._lock:
-            context = self._context
-            return context.messages() if context.notes else Prefix(context.said)
 
     def context(self) -> tuple[tuple[str, Message], ...]:
         """The same, each message with the id of the entry it came from."""

@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 from zot.errors import BadResponse, Refused
 from zot.provider import binding, failure, transcript, types
 from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
-from zot.provider.kept import Kept
+from zot.provider.encoded import EncodedTurns
 from zot.provider.providers import Quirks, word_for_level
 
 API = "anthropic"
@@ -59,24 +59,26 @@ class MessagesWire:
             headers["anthropic-beta"] = INTERLEAVED_BETA
         return headers
 
-    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
-        last = encode_turn(kept.turns(request)[-1], quirks)
+    def body(
+        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
+    ) -> dict[str, types.Json]:
+        last = encode_turn(encoded.turns(request)[-1], quirks)
         head: dict[str, Raw] = {}
         if request.system.strip():
-            head["system"] = kept.part("system", request.system, lambda: encode_system(request))
+            head["system"] = encoded.part("system", request.system, lambda: encode_system(request))
         if request.tools:
             source = request.tools, quirks.cache_tools
-            head["tools"] = kept.part("tools", source, lambda: encode_tools(request, quirks))
+            head["tools"] = encoded.part("tools", source, lambda: encode_tools(request, quirks))
         # Others refuse a tool turn whose thoughts are not there. No JSON has a zero byte.
         start = b"\0".join((request.model.id.encode(), *map(bytes, head.values())))
         digest = sha256(start).hexdigest() if quirks.adaptive else ""
-        earlier = kept.earlier(quirks, encode_turn, digest)
-        kept.end(last)
+        earlier = encoded.earlier(quirks, encode_turn, digest)
+        encoded.end(last)
         last[0]["content"][-1]["cache_control"] = MARK
         body: dict[str, types.Json] = {
             "model": request.model.id,
             # Thinking counts, too: less than all that the model can would cut its answers.
-            "max_tokens": transcript.output_limit(request, kept.size, request.model.max_output),
+            "max_tokens": transcript.output_limit(request, encoded.size, request.model.max_output),
             "stream": True,
             # Tool results stay in a message of their own, so that a prefix once sent never changes.
             "messages": [*earlier, *last],

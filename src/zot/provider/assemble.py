@@ -18,7 +18,7 @@ from zot.provider.providers import Quirks
 from zot.text import MAX_NESTING, check_nesting, whole_characters, whole_escapes
 
 if TYPE_CHECKING:
-    from zot.provider.kept import Kept
+    from zot.provider.encoded import EncodedTurns
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
@@ -67,8 +67,10 @@ class Wire(Protocol):
 
     def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]: ...
 
-    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
-        """The request; what it has in common with the last one is taken from `kept`."""
+    def body(
+        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
+    ) -> dict[str, types.Json]:
+        """Return the body of a request; `encoded` has the JSON of earlier messages."""
 
     def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
         """The answer to the request with that digest, so that it can be sent back rightly."""

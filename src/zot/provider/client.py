@@ -19,8 +19,8 @@ from zot.errors import (
 )
 from zot.provider import catalog, failure
 from zot.provider.assemble import AnswerReader, Wire
+from zot.provider.encoded import EncodedTurns
 from zot.provider.http import Http, HttpAnswer
-from zot.provider.kept import Kept
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
 from zot.provider.sse import BOM, Splitter
 from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
@@ -45,7 +45,7 @@ class ModelClient:
         self._key = key
         self._http = http
         self._lock = Lock()
-        self._kept: Kept | None = None
+        self._encoded: EncodedTurns | None = None
         self._last_quirks: tuple[Model, Quirks] | None = None
         self._last_target: tuple[tuple[object, ...], tuple[str, dict[str, str]]] | None = None
 
@@ -87,12 +87,11 @@ class ModelClient:
 
     def _body(self, request: Request, quirks: Quirks) -> tuple[bytes, str]:
         """The request, and a digest of it for what is bound to it."""
-        with self._lock:  # calls at the same time do not share what is kept
-            kept, self._kept = self._kept or Kept(), None
-        body = encode_json(self._wire.body(request, quirks, kept))
-        digest = kept.digest
-        self._kept = kept
-        return body, digest
+        with self._lock:  # calls at the same time do not share it
+            encoded, self._encoded = self._encoded or EncodedTurns(), None
+        body = encode_json(self._wire.body(request, quirks, encoded))
+        self._encoded = encoded
+        return body, encoded.digest
 
     def _advice(self) -> str:
         """What to do about a key that was refused."""

@@ -9,8 +9,8 @@ from msgspec import Struct
 from zot.errors import BadResponse, Refused
 from zot.provider import assemble, transcript, types
 from zot.provider.address import quoted
+from zot.provider.encoded import EncodedTurns
 from zot.provider.failure import one_line
-from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
@@ -45,12 +45,14 @@ class GenerateContent(assemble.PlainWire):
     def path(self, request: types.Request) -> str:
         return self._path.format(quoted(request.model.id))
 
-    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
-        body: dict[str, types.Json] = {"contents": encode_turns(request, quirks, kept)}
+    def body(
+        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
+    ) -> dict[str, types.Json]:
+        body: dict[str, types.Json] = {"contents": encode_turns(request, quirks, encoded)}
         if request.system.strip():
             body["systemInstruction"] = {"parts": [{"text": request.system}]}
         if request.tools:
-            body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
+            body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
             mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}[request.tool_choice]
             body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
         settings: dict[str, types.Json] = {}
@@ -134,12 +136,16 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     return [{"functionDeclarations": declared}]
 
 
-def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[dict[str, types.Json]]:
+def encode_turns(
+    request: types.Request, quirks: Quirks, encoded: EncodedTurns
+) -> list[dict[str, types.Json]]:
     contents: list[dict[str, types.Json]] = []
-    conversation = kept.turns(request)
-    encoded = kept.earlier_turns(quirks, encode_turn)
-    encoded.append(encode_turn(conversation[-1], quirks))
-    for turn, parts in zip(conversation, encoded, strict=True):
+    conversation = encoded.turns(request)
+    items = [
+        *encoded.earlier_turns(quirks, encode_turn),
+        encode_turn(conversation[-1], quirks),
+    ]
+    for turn, parts in zip(conversation, items, strict=True):
         # Roles must alternate: what one side says twice in a row becomes one turn.
         role = "model" if isinstance(turn, transcript.ModelTurn) else "user"
         if contents and contents[-1]["role"] == role:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import assemble, transcript, types
+from zot.provider.encoded import EncodedTurns
 from zot.provider.failure import one_line
-from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
@@ -26,18 +26,20 @@ IMAGES_FOLLOW = "Images of the tool results above:"
 
 
 class Chat(assemble.PlainWire):
-    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
-        conversation = kept.turns(request)
+    def body(
+        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
+    ) -> dict[str, types.Json]:
+        conversation = encoded.turns(request)
         body: dict[str, types.Json] = {
             "model": request.model.id,
-            "messages": encode_turns(conversation, request, quirks, kept),
+            "messages": encode_turns(conversation, request, quirks, encoded),
             "stream": True,
-            quirks.max_tokens_field: transcript.output_limit(request, kept.size),
+            quirks.max_tokens_field: transcript.output_limit(request, encoded.size),
         }
         if quirks.stream_usage:
             body["stream_options"] = {"include_usage": True}
         if request.tools:
-            body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
+            body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
             if request.tool_choice != "auto":  # the default, and unknown to some servers
                 body["tool_choice"] = request.tool_choice
             if quirks.tool_stream:
@@ -98,14 +100,17 @@ def encode_tool(
 
 
 def encode_turns(
-    conversation: list[transcript.Turn], request: types.Request, quirks: Quirks, kept: Kept
+    conversation: list[transcript.Turn],
+    request: types.Request,
+    quirks: Quirks,
+    encoded: EncodedTurns,
 ) -> list[types.Json]:
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
     last = encode_turn(conversation[-1], quirks)
     if quirks.cache_marks:
         for messages in (system, last):
             mark(messages[-1:])
-    return [*system, *kept.earlier(quirks, encode_turn), *last]
+    return [*system, *encoded.earlier(quirks, encode_turn), *last]
 
 
 def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:

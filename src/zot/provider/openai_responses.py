@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
 from zot.provider import assemble, transcript, types
+from zot.provider.encoded import EncodedTurns
 from zot.provider.failure import one_line
-from zot.provider.kept import Kept
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
@@ -25,15 +25,17 @@ MIN_OUTPUT = 16
 
 
 class Responses(assemble.PlainWire):
-    def body(self, request: types.Request, quirks: Quirks, kept: Kept) -> dict[str, types.Json]:
+    def body(
+        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
+    ) -> dict[str, types.Json]:
         body: dict[str, types.Json] = {
             "model": request.model.id,
-            "input": encode_turns(request, quirks, kept),
+            "input": encode_turns(request, quirks, encoded),
             "stream": True,
             "store": False,
         }
         if request.tools:
-            body["tools"] = kept.part("tools", request.tools, lambda: encode_tools(request))
+            body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
             body["tool_choice"] = request.tool_choice
             body["parallel_tool_calls"] = True
         if request.max_output:
@@ -73,15 +75,15 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     ]
 
 
-def encode_turns(request: types.Request, quirks: Quirks, kept: Kept) -> list[types.Json]:
+def encode_turns(request: types.Request, quirks: Quirks, encoded: EncodedTurns) -> list[types.Json]:
     items: list[types.Json] = []
     if request.system.strip():
         # Not as `instructions`: xAI refuses that field.
         content = [{"type": "input_text", "text": request.system}]
         items.append({"type": "message", "role": "system", "content": content})
-    conversation = kept.turns(request)
+    conversation = encoded.turns(request)
     last = encode_turn(conversation[-1], quirks)
-    return [*items, *kept.earlier(quirks, encode_turn), *last]
+    return [*items, *encoded.earlier(quirks, encode_turn), *last]
 
 
 def encode_user(turn: transcript.UserTurn) -> list[types.Json]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from threading import Lock
 
 from msgspec.structs import replace
 
@@ -16,12 +15,10 @@ from zot.provider.types import (
     Block,
     Image,
     Message,
-    Prefix,
     Reasoning,
     Text,
     ToolCall,
     ToolResult,
-    same_at_start,
 )
 
 NOT_RECORDED = "the tool call was interrupted; no result was recorded"
@@ -33,53 +30,40 @@ Named = tuple[str, ToolCall]
 """The id that a call had, and the call as it is sent."""
 
 
-class Repair:
-    """Repairs a conversation as it grows: of what it saw the last time, nothing is done again."""
+def repaired(
+    messages: Sequence[Message], images: bool = True, *, dated: bool = False
+) -> tuple[Message, ...]:
+    """Return the messages as any API takes them.
 
-    def __init__(self, *, dated: bool = False) -> None:
-        """`dated`: tell the model the date, with the first message of the user and with the first
-        of each further day. Not in the system prompt: that would be another one every day."""
-        self._dated = dated
-        self._lock = Lock()
-        self._forget(True)
+    A call whose id is empty or was used before gets a fresh one, and its result with it. A result
+    that comes late is moved to its call, a lost one is made up, one without a call is dropped.
 
-    def _forget(self, images: bool) -> None:
+    `images`: whether the model can see. `dated`: put the date into the first message of the user
+    and into the first of each further day. Not into the system prompt: that would change every day.
+    """
+    repair = _Repair(images, dated)
+    for message in messages:
+        repair.add(message)
+    return repair.finish()
+
+
+class _Repair:
+    """Repairs one conversation, message by message."""
+
+    def __init__(self, images: bool, dated: bool) -> None:
         self._images = images
-        self._seen: Sequence[Message] = ()
-        self._count = 0
+        self._dated = dated
         self._out: list[Message] = []
-        """Only grows, but for the place of results that are not all there: nobody is given that."""
         self._ids = _Ids()
         self._asked: _Asked | None = None
+        """Calls whose results are not all there yet."""
         self._day = ""
-        """The date that the model was told last."""
+        """The last date in a message."""
 
-    def of(self, messages: Sequence[Message], images: bool = True) -> Sequence[Message]:
-        """The messages, as any API takes them; `images`: whether the model can see.
-
-        A call whose id is empty or was used before gets a fresh one, and its result with it. A
-        result that comes late is moved to its call, a lost one is made up, one without a call is
-        dropped.
-        """
-        with self._lock:
-            self._take(messages, images)
-            if self._asked is None and self._out and self._out[-1].role != "assistant":
-                return Prefix(self._out)
-            return self._whole()
-
-    def _take(self, messages: Sequence[Message], images: bool) -> None:
-        start = same_at_start(self._seen, messages)
-        if images != self._images or start < self._count:
-            self._forget(images)
-            start = 0
-        for message in messages[start:]:
-            self._add(message)
-        self._seen, self._count = messages, len(messages)
-
-    def _add(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         if message.role == "tool":
             if self._asked is not None and self._asked.take(message):
-                self._settle(self._out, self._asked)
+                self._settle(self._asked)
                 self._asked = None
             return
         content = _sayable(message)
@@ -90,7 +74,7 @@ class Repair:
             content = self._with_date(content, message.time)
         if message.role == "assistant":
             if self._asked is not None:
-                self._settle(self._out, self._asked)
+                self._settle(self._asked)
             if type(content[0]) is not Text or len(content) > 1:
                 content, calls = self._ids.given_to(content)
             self._asked = None
@@ -109,20 +93,18 @@ class Repair:
         self._day = day
         return (Text(DATE.format(day)), *content)
 
-    def _settle(self, out: list[Message], asked: _Asked) -> None:
-        out[asked.place] = self._seen_by_model(asked.settled())
+    def _settle(self, asked: _Asked) -> None:
+        self._out[asked.place] = self._seen_by_model(asked.settled())
 
     def _seen_by_model(self, message: Message) -> Message:
         return message if self._images else with_notes(message, lambda image: NO_IMAGES)
 
-    def _whole(self) -> Sequence[Message]:
-        out = self._out
+    def finish(self) -> tuple[Message, ...]:
         if self._asked is not None:
-            out = out.copy()
-            self._settle(out, self._asked)
-        if not out or out[-1].role == "assistant":
-            out = [*out, _continue(out[-1].time if out else 0.0)]
-        return Prefix(out)
+            self._settle(self._asked)
+        if not self._out or self._out[-1].role == "assistant":
+            self._out.append(_continue(self._out[-1].time if self._out else 0.0))
+        return tuple(self._out)
 
 
 def _continue(time: float) -> Message:

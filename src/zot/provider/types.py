@@ -6,9 +6,7 @@ Read this file first: everything above the providers speaks in these types.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from operator import is_
-from typing import Literal, Protocol, final, overload
+from typing import Literal, Protocol, final
 
 from zot.cancel import Cancel
 from zot.provider.model import LEVELS as LEVELS
@@ -130,48 +128,6 @@ class Message(Plain):
     """Set on assistant messages."""
     extra: dict[str, Json] | None = None
     """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
-
-
-class Prefix(Sequence[Message]):
-    """The messages that a list has now, which only grows: taken without looking at any of them."""
-
-    __slots__ = ("all", "length")
-
-    def __init__(self, messages: list[Message]) -> None:
-        self.all = messages
-        self.length = len(messages)
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[Message]:
-        return islice(self.all, self.length)
-
-    @overload
-    def __getitem__(self, at: int) -> Message: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Message, ...]: ...
-    def __getitem__(self, at: int | slice) -> Message | tuple[Message, ...]:
-        if isinstance(at, slice):
-            start, stop, step = at.indices(self.length)
-            return tuple(self.all[start:stop]) if step == 1 else tuple(self)[at]
-        return self.all[range(self.length)[at]]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Prefix | tuple) and tuple(self) == tuple(other)
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-
-def same_at_start(old: Sequence[Message], new: Sequence[Message]) -> int:
-    """How many of the first messages are the very same."""
-    if isinstance(old, Prefix) and isinstance(new, Prefix) and old.all is new.all:
-        return min(old.length, new.length)
-    length = min(len(old), len(new))
-    if all(map(is_, old, new)):  # nearly always, and much quicker than a look at each
-        return length
-    return next(at for at in range(length) if old[at] is not new[at])
 
 
 def texts_in(blocks: Iterable[object]) -> list[str]:

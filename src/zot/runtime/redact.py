@@ -30,13 +30,8 @@ from zot.provider import types
 from zot.provider.models import Models
 from zot.text import Frozen, SecretFilter, mapped, without_secrets
 
-Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
-_DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
-_LOOKED_BEFORE = (types.Started, types.Finished)
-"""Beside deltas. When a call starts, all is known that its request could make the server say; the
-look is taken while it thinks."""
-
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
+Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 
 MIN_LENGTH = 12
 """Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
@@ -173,39 +168,65 @@ class RedactingProvider:
         self.name, self.close = provider.name, provider.close
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
-        pieces, look = SecretFilter(), self._redactor.secrets
-        kind: type[types.StreamEvent] | None = None
-        told: Delta | None = None
+        answer = RedactedAnswer(self._redactor)
+        stream = self._provider.stream(request, cancel)
         try:
-            stream = self._provider.stream(request, cancel)
-            try:
-                for event in stream:
-                    if type(event) is not kind:
-                        if told is not None and (rest := pieces.rest()):
-                            yield _with_text(told, rest)
-                        kind = type(event)
-                        told = event if kind in _DELTAS else None  # type: ignore[assignment]
-                        if told is not None or kind in _LOOKED_BEFORE:
-                            pieces.use(look())
-                            # The first look is a real one: the key of this very request may be new.
-                            look = self._redactor.secrets_lately
-                    if told is None:
-                        if kind is types.Finished and pieces.secrets:
-                            event = _redacted(event, pieces.secrets)  # type: ignore[arg-type]
-                        yield event
-                        continue
-                    told = event  # type: ignore[assignment]  # of the same kind; a cast is a call
-                    text = told.delta if kind is types.ToolCallArgs else told.text  # type: ignore[union-attr]
-                    shown = pieces.feed(text)
-                    if shown is text:
-                        yield event
-                    elif shown:
-                        yield _with_text(told, shown)
-            finally:
-                stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
+            for event in stream:
+                yield from answer.take(event)
         except ProviderError as error:
             error.args = (self._redactor.text(str(error)),)
             raise
+        finally:
+            stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
+
+
+class RedactedAnswer:
+    """The events of one answer, without secrets.
+
+    A secret may be split over several deltas. The end of a delta that may be the start of a secret
+    is held back until the next delta of its kind, or until an event of another kind.
+    """
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._look = redactor.secrets  # the first look is a real one: this request's key may be new
+        self._look_again = redactor.secrets_lately
+        self._filter = SecretFilter()
+        self._last: Delta | None = None
+        """The last delta, if the filter may hold back a part of it."""
+
+    def take(self, event: types.StreamEvent) -> Iterator[types.StreamEvent]:
+        """Return the events that can be shown now."""
+        last = self._last
+        if last is None or not _continues(last, event):
+            if last is not None and (rest := self._filter.rest()):
+                yield _with_text(last, rest)
+            self._last = None
+            self._filter.use(self._look())
+            self._look = self._look_again
+        match event:
+            case types.TextDelta() | types.ReasoningDelta():
+                yield from self._delta(event, event.text)
+            case types.ToolCallArgs():
+                yield from self._delta(event, event.delta)
+            case types.Finished():
+                yield _redacted(event, self._filter.secrets)
+            case _:
+                yield event
+
+    def _delta(self, delta: Delta, text: str) -> Iterator[types.StreamEvent]:
+        self._last = delta
+        shown = self._filter.feed(text)
+        if shown is text:
+            yield delta
+        elif shown:
+            yield _with_text(delta, shown)
+
+
+def _continues(last: Delta, event: types.StreamEvent) -> bool:
+    """Whether the event adds to the text of the last delta."""
+    if isinstance(event, types.ToolCallArgs):
+        return isinstance(last, types.ToolCallArgs) and last.id == event.id
+    return type(event) is type(last)
 
 
 def _redacted(event: types.Finished, secrets: Sequence[str]) -> types.Finished:

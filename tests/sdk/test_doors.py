@@ -51,6 +51,7 @@ def test_nothing_public_is_missing_from_all():
     public = {name for name in vars(sdk) if not name.startswith("_")}
     modules = {
         "aio",
+        "answer",
         "config",
         "coroutine",
         "function",

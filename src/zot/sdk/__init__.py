@@ -34,6 +34,7 @@ from zot.errors import (
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
 from zot.runtime.agents import AgentInfo
 from zot.runtime.rewind import Checkpoint, Rewound
+from zot.sdk.answer import Answer
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, Runtime
@@ -61,6 +62,7 @@ __all__ = [
     "AgentEvent",
     "AgentInfo",
     "Allow",
+    "Answer",
     "AnyFrame",
     "AsyncEventStream",
     "AsyncRuntime",

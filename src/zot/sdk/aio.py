@@ -8,7 +8,7 @@ import asyncio
 import inspect
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from copy import copy
 from functools import partial, wraps
 from itertools import islice
@@ -16,9 +16,11 @@ from typing import Any, Concatenate, Self, Unpack
 
 from msgspec.structs import replace
 
+from zot.core.agent import Limits
 from zot.core.shell import ShellOutput
-from zot.provider.types import Json
+from zot.provider.types import Image, Json
 from zot.runtime.approval import Decision
+from zot.sdk.answer import Answer, AnswerParts
 from zot.sdk.config import AnyTool, Config, Settings, config_of
 from zot.sdk.coroutine import run_in
 from zot.sdk.function import FunctionTool, function_tool
@@ -275,6 +277,17 @@ class AsyncRuntime:
     """Have the last prompt answered once more; raises as `Runtime.retry` does."""
     resume_run = streamed(Runtime._resume_run)
     """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
+
+    async def ask(
+        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+    ) -> Answer:
+        """Like `Runtime.ask`; cancelling the task aborts the run."""
+        parts = AnswerParts()
+        async with self.prompt(text, images, limits=limits) as stream:
+            async for event in stream:
+                parts.take(event)
+        stream.raise_for_error()
+        return parts.answer()
 
     def resume(self) -> AsyncEventStream | None:
         """Go on with a durable run that was cut off; as `Runtime.resume`."""

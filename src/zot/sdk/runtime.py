@@ -20,6 +20,7 @@ from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
 from zot.runtime.run import Run, StoredEnd
+from zot.sdk.answer import Answer, AnswerParts
 from zot.sdk.config import Config, Settings, check_level, config_of, hooks_of, own_tools, plan_of
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
@@ -134,6 +135,22 @@ class Runtime:
             CommandError: there is nothing to say, or an image that no model takes.
         """
         return EventStream(*self._start(None, text, images, limits=limits, run=run, call=call))
+
+    def ask(
+        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+    ) -> Answer:
+        """Run a prompt to its end and return the whole answer.
+
+        Raises:
+            BusyError: another prompt or compact runs.
+            ZotError: the run failed or was aborted; see `EventStream.raise_for_error`.
+        """
+        parts = AnswerParts()
+        with self.prompt(text, images, limits=limits) as stream:
+            for event in stream:
+                parts.take(event)
+        stream.raise_for_error()
+        return parts.answer()
 
     def resume(self) -> EventStream | None:
         """Go on with a durable run that was cut off, and with what waited behind it; None: there

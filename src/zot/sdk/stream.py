@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Self
 
 from zot.cancel import Cancel
+from zot.errors import CommandError, ZotError
 from zot.runtime.run import Run, StoredEnd
 from zot.text import Frozen
 from zot.wire import frames
@@ -93,6 +94,23 @@ class RunStream:
     def seq(self) -> int:
         """Of a durable run: the number of the event that was taken last, in the event log."""
         return self._channel.seq
+
+    def raise_for_error(self) -> None:
+        """Raise the error of a run that failed; call it after the last event.
+
+        Raises:
+            ZotError: the run failed, in the class of its cause: ProviderError, AuthError and so on.
+            CommandError: the run was aborted (code `aborted`), or failed in an earlier process.
+        """
+        over = self.end or self._run
+        if over is None:
+            return
+        if isinstance(over.error, ZotError):
+            raise over.error
+        if over.error:
+            raise CommandError(over.error, code=self.end.code if self.end else "error")
+        if over.stop == "aborted":
+            raise CommandError("the run was aborted", code="aborted")
 
     def _cancel(self) -> None:
         if self._run is not None:

@@ -106,7 +106,7 @@ class Link(Protocol):
             McpFault: the server answered with an error.
             McpTimeout: it did not answer in time.
             McpGone: it has ended.
-            Cancelled: nobody wants the answer any more; the server was told.
+            Cancelled: the turn was aborted; the server was notified, unless `quiet`.
         """
 
     def notify(self, method: str, params: dict[str, Json]) -> None:

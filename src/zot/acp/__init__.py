@@ -1,1 +1,1 @@
-"""The Agent Client Protocol, version 1: a dialect, and the door `zot acp` that editors start."""
+"""The Agent Client Protocol, version 1: a dialect, and the server `zot acp` for editors."""

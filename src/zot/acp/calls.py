@@ -1,4 +1,4 @@
-"""A tool call as a person sees it in an editor: title, kind, files, output, plan."""
+"""A tool call as an editor shows it: title, kind, files, output, plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: dict[str, shapes.ToolKind] = {
     "grep": "search",
 }
 HEAD, TAIL = 4_000, 12_000
-"""Characters of a running tool's output that are shown: of a long one, its two ends."""
+"""Characters to show of a running tool's output: the beginning and the end of a long one."""
 PLAN_LISTS = ("entries", "todos", "plan", "items", "tasks", "steps")
 PLAN_TEXTS = ("content", "text", "title", "step", "task", "description")
 MAX_PLAN = 200
@@ -34,7 +34,7 @@ def input_of(call: ToolCall) -> Any:
 
 
 def locations_of(call: ToolCall, cwd: str, line: int | None = None) -> tuple[shapes.Location, ...]:
-    """The file that a call is about, as an absolute path."""
+    """Return the file that a call works on, as an absolute path."""
     path = (call.args or {}).get("path")
     if call.name not in KINDS or not isinstance(path, str) or not path:
         return ()
@@ -49,7 +49,7 @@ def locations_of(call: ToolCall, cwd: str, line: int | None = None) -> tuple[sha
 
 
 def fenced(text: str) -> str:
-    """A text that Markdown leaves as it is."""
+    """Return the text in a Markdown code fence, so that it is shown unchanged."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -65,8 +65,8 @@ def diff_content(change: ShownChange) -> tuple[shapes.CallContent, ...]:
 
 
 def result_content(name: str, content: Sequence[Text | Image]) -> tuple[shapes.CallContent, ...]:
-    """What a tool returned. Clients render text as Markdown, which the built-in tools do not
-    write."""
+    """Convert the result of a tool. Clients render text as Markdown, but the built-in tools write
+    plain text."""
     shown: list[shapes.CallContent] = []
     for part in content:
         if isinstance(part, Image):
@@ -78,7 +78,7 @@ def result_content(name: str, content: Sequence[Text | Image]) -> tuple[shapes.C
 
 
 class RunningOutput:
-    """What a tool printed so far, with its middle left out: an update replaces the one before."""
+    """Output of a running tool so far, without its middle: each update replaces the last one."""
 
     def __init__(self) -> None:
         self._head = ""
@@ -102,7 +102,7 @@ class RunningOutput:
 
 
 def plan_of(call: ToolCall) -> tuple[shapes.PlanEntry, ...]:
-    """The steps in a call of a tool that keeps a plan or a to-do list; empty: it is no such."""
+    """Return the steps in a call of a plan or to-do tool; empty: not such a tool."""
     name = call.name.casefold()
     if "plan" not in name and "todo" not in name:
         return ()

@@ -1,7 +1,7 @@
-"""What an ACP client asks: methods and their parameters as structs. Decoding is as lenient as the
-protocol's schema says: a wrong optional field counts as absent, a bad item of a list is skipped.
+"""Requests of an ACP client: methods and their parameters as structs. Decoding is as lenient as the
+protocol's schema says: an invalid optional field counts as absent, a bad list item is skipped.
 
-On the way to the answer to `initialize`: loads little.
+Needed for the answer to `initialize`, so it imports little.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from zot.jsonrpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, RpcId
 from zot.text import Frozen
 
 LOGIN = "zot-login"
-"""The one way to log in, as `initialize` calls it."""
+"""Id of the only login method, as in `initialize`."""
 Params = TypeVar("Params", bound=Struct)
 JsonObject = dict[str, Any]
 
 
 class _Lenient(Frozen, rename="camel"):
-    """Optional fields have a default, also for a value that makes no sense."""
+    """Optional fields have a default, which also replaces an invalid value."""
 
 
-# --- what the client can do ------------------------------------------------------------------
+# --- capabilities of the client --------------------------------------------------------------
 
 
 class ConfigAbilities(_Lenient):
@@ -48,7 +48,7 @@ class ElicitationAbilities(_Lenient):
 
 
 class ClientAbilities(_Lenient):
-    """What is not here is not used: `fs` and `terminal` give stale content, and go in version 2."""
+    """Capabilities in use; `fs` and `terminal` give stale content, and disappear in version 2."""
 
     session: SessionAbilities = SessionAbilities()
     auth: AuthAbilities = AuthAbilities()
@@ -78,7 +78,7 @@ class Logout(_Lenient): ...
 class NewSession(_Lenient):
     cwd: str
     mcp_servers: tuple[JsonObject, ...] = ()
-    """As the client wrote them; the MCP client reads them."""
+    """Raw entries of the client; the MCP client parses them."""
 
 
 class OfSession(_Lenient):
@@ -109,7 +109,7 @@ class DeleteSession(OfSession): ...
 
 class Prompt(OfSession):
     prompt: list[Any]
-    """Content blocks; content.py reads them."""
+    """Content blocks; content.py parses them."""
 
 
 class SetMode(OfSession):
@@ -141,7 +141,7 @@ SlowRequest = (
     | CloseSession
     | DeleteSession
 )
-"""Those that read files, start things or wait; each is answered by a thread of its own."""
+"""Requests that read files, start things or wait; each is answered by its own thread."""
 AcpRequest = Initialize | Prompt | SetMode | SetConfigOption | SlowRequest
 REQUESTS: Mapping[str, type[AcpRequest]] = {
     "initialize": Initialize,
@@ -165,8 +165,8 @@ NOTIFICATIONS: Mapping[str, type[AcpNotification]] = {
 
 
 def read_request(method: str, params: Raw) -> AcpRequest:
-    """What a request asks. Raises RpcError: there is no such method, or a field that it needs is
-    missing or wrong."""
+    """Decode a request. Raises RpcError: there is no such method, or a required field is missing or
+    invalid."""
     kind = REQUESTS.get(method)
     if kind is None:
         raise RpcError(METHOD_NOT_FOUND, f"there is no method {method!r}")
@@ -174,7 +174,7 @@ def read_request(method: str, params: Raw) -> AcpRequest:
 
 
 def read_notification(method: str, params: Raw) -> AcpNotification | None:
-    """What a notification says; None: it is none of ours, or makes no sense."""
+    """Decode a notification; None: it is unknown or invalid."""
     kind = NOTIFICATIONS.get(method)
     try:
         return None if kind is None else _read(method, params, kind)
@@ -190,8 +190,8 @@ def _read(method: str, params: Raw, kind: type[Params]) -> Params:
 
 
 def lenient(value: Any, kind: type[Params]) -> Params:
-    """A JSON object as a struct. Raises msgspec.ValidationError: it is no object, or a field
-    without a default is missing or wrong."""
+    """Convert a JSON object to a struct. Raises msgspec.ValidationError: it is no object, or a
+    field without a default is missing or invalid."""
     if not isinstance(value, dict):
         raise msgspec.ValidationError(f"expected an object, got {type(value).__name__}")
     taken: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The content blocks of a prompt as what a runtime takes: text, images, documents."""
+"""The content blocks of a prompt as a runtime takes them: text, images, documents."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class PromptContent(Frozen):
     text: str
     images: tuple[Image, ...] = ()
     documents: tuple[Text, ...] = ()
-    """What the client put in with the prompt, each with its address."""
+    """Resources embedded in the prompt, each with its address."""
 
 
 def prompt_content(blocks: list[Any]) -> PromptContent:
-    """Raises CommandError for a block that cannot be used; says which."""
+    """Convert the blocks. Raises CommandError for an unusable block, with its position."""
     reader = _Reader()
     for position, block in enumerate(blocks):
         if not isinstance(block, dict):
@@ -74,7 +74,7 @@ def _decoded(data: str, where: str) -> bytes:
 
 
 def _link(uri: str, name: str = "") -> str:
-    """What stands for an address in the text: the path of a file, else the address itself."""
+    """Return the text for an address: the path of a file, else the address itself."""
     if uri.startswith("file://"):
         return unquote(uri.removeprefix("file://"))
     return f"[{name}]({uri})" if name else uri

@@ -1,4 +1,4 @@
-"""A kept session as the updates that a client would have seen: for `session/load`."""
+"""A stored session as the updates that a client would have received: for `session/load`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from zot.core.titles import title_of
 from zot.provider.types import Image, Message, Reasoning, Text, ToolCall, ToolResult
 
 Said = tuple[str, Message]
-"""A message, with an id for its updates."""
+"""An id for the updates, and the message."""
 
 
 def history(entries: Iterable[Entry], cwd: str) -> Iterator[SessionUpdate]:
-    """What was said on a branch, also before a compaction; not what was cleared."""
+    """Yield the messages of a branch, including those before a compaction, but not cleared ones."""
     said, results = _said(entries)
     for id, message in said:
         for number, block in enumerate(message.content):
@@ -39,7 +39,7 @@ def history(entries: Iterable[Entry], cwd: str) -> Iterator[SessionUpdate]:
 
 
 def call_ids(entries: Iterable[Entry]) -> Iterator[str]:
-    """The calls of a branch, by the ids that a client knows them as."""
+    """Yield the ids of the tool calls of a branch, as the client knows them."""
     for entry in entries:
         if isinstance(entry.body, Message):
             yield from (block.id for block in entry.body.content if isinstance(block, ToolCall))

@@ -1,4 +1,4 @@
-"""What a client can set of a session: the model, how much it thinks, when it asks, the jail."""
+"""Session options that a client can set: model, reasoning level, approval mode, jail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def modes(runtime: Runtime) -> shapes.ModeState:
 
 
 def config_options(runtime: Runtime, *, switches: bool) -> tuple[shapes.AcpConfig, ...]:
-    """All of them, with what they are now. `switches`: the client knows ones that are on or off."""
+    """Return all options with their values. `switches`: the client supports boolean options."""
     model = runtime.model
     thinking = levels(model)
     level = clamped(runtime.settings.reasoning, model)
@@ -58,7 +58,7 @@ def model_value(model: Model) -> str:
 
 
 def _models(runtime: Runtime) -> tuple[shapes.SelectOption, ...] | tuple[shapes.SelectGroup, ...]:
-    """Those that can be had, by provider where there are several."""
+    """Return the available models, grouped by provider if there are several."""
     present = runtime.model
     try:
         models = list(runtime.models.all())[:MAX_MODELS]
@@ -76,8 +76,8 @@ def _models(runtime: Runtime) -> tuple[shapes.SelectOption, ...] | tuple[shapes.
 
 
 def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
-    """Set one of the options. Raises CommandError: there is no such option or value, or a run is in
-    flight (the jail); ConfigError, AuthError: there is no such model, or no key for it."""
+    """Set an option. Raises CommandError: there is no such option or value, or a run is in progress
+    (the jail); ConfigError, AuthError: there is no such model, or no key for it."""
     match id, value:
         case "model", str():
             _set_model(runtime, value)
@@ -96,7 +96,7 @@ def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
 
 
 def _set_model(runtime: Runtime, value: str) -> None:
-    """One of those that are offered, or any that the runtime finds by this name."""
+    """Set one of the offered models, or any that the runtime finds by this name."""
     provider, _, id = value.partition("/")
     offered = any((model.provider, model.id) == (provider, id) for model in runtime.models.all())
     if offered:

@@ -1,6 +1,7 @@
-"""Questions that zot puts to an ACP client, and what the client's answers mean. No input or output.
+"""Questions of zot to an ACP client, and the parsing of its answers. No I/O.
 
-A dialog of an extension is a form for a client that has forms; else a permission with buttons.
+A dialog of an extension becomes a form if the client supports forms; else a permission with
+buttons.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def permission(
         PermissionOption("reject_once", "Deny", "reject_once"),
     ]
     if asked.pattern:
-        # Before the one for the session: clients with a key for each kind press the last of a kind,
-        # which must not be the lasting one.
+        # Before the one for the session: clients with one key per kind choose the last option of a
+        # kind, which must not be the permanent one.
         pattern = shortened(asked.pattern, 60)
         always = f"Always allow {pattern!r} in this project"
         options.insert(1, PermissionOption("allow_project", always, "allow_always"))
@@ -61,7 +62,7 @@ def permission(
 
 
 def decision(answer: RpcAnswer) -> Decision:
-    """What the client decided; whatever is no clear yes is a no."""
+    """Return the client's decision; anything unclear denies."""
     return DECISIONS.get(_selected(answer), "deny")
 
 
@@ -78,7 +79,7 @@ prepared(_Permission)
 
 
 def _selected(answer: RpcAnswer) -> str:
-    """The option that was chosen; empty: none."""
+    """Return the id of the selected option; empty: none."""
     if answer.fault is not None:
         return ""
     try:
@@ -105,7 +106,7 @@ def form_answer(ask: ExtensionAsk, answer: RpcAnswer) -> PersonAnswer:
 
 
 def buttons(session_id: str, ask: ExtensionAsk) -> PermissionParams | None:
-    """A dialog for a client without forms; None: it takes more than a click."""
+    """Convert a dialog for a client without forms; None: it needs more than a click."""
     options: tuple[PermissionOption, ...]
     if ask.method == "confirm":
         yes, no = PermissionOption("yes", "Yes", "allow_once"), ("no", "No")

@@ -1,8 +1,7 @@
 """`zot acp`: the Agent Client Protocol over stdin and stdout, for editors.
 
 The main thread reads and answers; it never waits for a turn. `initialize` is answered before the
-agent is loaded. One connection has several sessions, each with a directory and a runtime of its
-own.
+agent is loaded. A connection has several sessions, each with its own directory and runtime.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 PROTOCOL_VERSION = 1
 MAX_WAITING = 64
-"""Requests that are being worked on, beside prompts."""
+"""Maximum number of requests in progress, not counting prompts."""
 CAPABILITIES: dict[str, Any] = {
     "loadSession": True,
     "promptCapabilities": {"image": True, "audio": False, "embeddedContext": True},
@@ -40,7 +39,7 @@ CAPABILITIES: dict[str, Any] = {
 
 
 def serve(options: Options, around: Surroundings) -> int:
-    """Serve until stdin closes or a signal comes; the exit code."""
+    """Serve until stdin closes or a signal arrives; return the exit code."""
     return AcpServer(options, around).serve()
 
 
@@ -94,7 +93,7 @@ class AcpServer(JsonRpcServer):
             return shapes.AuthMethod(LOGIN, name, text)
         meta = None
         if "terminal-auth" in self.abilities.meta:
-            # Before the protocol had it: the client is told the whole command.
+            # The convention before the protocol had terminal logins: send the whole command.
             program, *words = own_command("acp", "--login")
             command = {"command": program, "args": words, "label": name}
             meta = {"terminal-auth": command}
@@ -134,20 +133,20 @@ class AcpServer(JsonRpcServer):
 
         self.in_thread("zot-acp-request", work)
 
-    # --- the sessions behind it --------------------------------------------------------------
+    # --- sessions ----------------------------------------------------------------------------
 
     @property
     def sessions(self) -> sessions.AcpSessions:
         with self._loading:
             if self._loaded is None:
-                # The seam: initialize is answered without loading the agent.
+                # Deferred import: initialize is answered without loading the agent.
                 from zot.acp import sessions
 
                 self._loaded = sessions.AcpSessions(self, self.options, self.around)
             return self._loaded
 
     def _load_behind(self) -> None:
-        """Load the agent while the client thinks about its session."""
+        """Load the agent in the background, before the client opens a session."""
 
         def load() -> None:
             _ = self.sessions
@@ -155,9 +154,9 @@ class AcpServer(JsonRpcServer):
         try:
             self.in_thread("zot-acp-load", load)
         except RuntimeError:
-            pass  # no thread is left; the next request loads it
+            pass  # no thread available; the next request loads it
 
-    # --- what sessions use -------------------------------------------------------------------
+    # --- for sessions ------------------------------------------------------------------------
 
     def ask(self, method: str, params: Any, take: Callable[[jsonrpc.RpcAnswer], None]) -> int:
         id = self.questions.add(take)
@@ -165,7 +164,7 @@ class AcpServer(JsonRpcServer):
         return id
 
     def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
+        """Withdraw a question, and notify the client."""
         if self.questions.drop(id):
             self.put(jsonrpc.notification_line("$/cancel_request", shapes.CancelParams(id)))
 

@@ -1,7 +1,7 @@
-"""One ACP session: a runtime, the prompts that wait for its answers, and the questions it asks.
+"""One ACP session: a runtime, its pending prompts, and its questions to the client.
 
-Prompts are worked on in the order in which they came. Each can be cancelled from the moment it was
-read, and is answered exactly once.
+Prompts run in the order of arrival. Each can be cancelled from the moment it was read, and is
+answered exactly once.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ if TYPE_CHECKING:
     from zot.acp.server import AcpServer
 
 COMPACT = "compact"
-"""The one command that is the door's own: the protocol has no method for it."""
+"""The only command that this server adds: the protocol has no method for it."""
 MAX_PROMPTS = 256
 CLOSE_SECONDS = 3.0
 
 
 class AcpPrompt:
-    """A prompt that was not answered yet; also the tag of its run."""
+    """A prompt without an answer so far; also the tag of its run."""
 
     def __init__(self, id: RpcId, content: PromptContent) -> None:
         self.id = id
         self.content = content
         self.cancel = Cancel()
         self.started = False
-        """It was handed to the runtime, or to the command that it names."""
+        """Whether it was passed to the runtime, or to the command that it names."""
 
 
 class AcpSession(RuntimeClient):
     def __init__(self, plan: Plan, wire: AcpServer, servers: Mapping[str, Json]) -> None:
-        """`servers` are MCP's, by name. Raises ZotError: the runtime cannot be put together."""
+        """`servers` are MCP servers by name. Raises ZotError: the runtime cannot be built."""
         self._wire = wire
         self._lock = threading.Lock()
-        """Held while updates are made and put, so that the encoder sees one order."""
+        """Held while updates are encoded and sent, so that the encoder sees them in order."""
         self._prompts: deque[AcpPrompt] = deque()
         self._prompts_lock = threading.Lock()
         self._command_runs = False
         self._approvals: dict[str, int] = {}
-        """The requests that ask them; each is resolved once, by the client or otherwise."""
+        """Request ids by approval; each is resolved once, by the client or otherwise."""
         self._ticking = False
         self._begun = False
         self._commands: list[shapes.AvailableCommand] = []
-        """As they were shown last."""
+        """The commands as last sent."""
         self._servers_changed = False
         self._early: list[str] = []
-        """Warnings that came before the client knew the session."""
+        """Warnings from before the client knew the session."""
         self._closed = Cancel()
         setup_options = plan.setup.options
         approval = approval_for(setup_options, self)
@@ -94,7 +94,7 @@ class AcpSession(RuntimeClient):
         self._encoder = UpdateEncoder(self.cwd, wire.abilities.session, title, shown)
         self._encoder.window = self.runtime.model.context_window
 
-    # --- what the client is told -------------------------------------------------------------
+    # --- updates for the client --------------------------------------------------------------
 
     def opened(self, *, new: bool) -> shapes.SessionOpened:
         id = self.id if new else None
@@ -105,14 +105,15 @@ class AcpSession(RuntimeClient):
         return options.config_options(self.runtime, switches=switches)
 
     def replay(self, cancel: Cancel) -> None:
-        """Show all that was said so far. Raises Cancelled."""
+        """Send the whole conversation so far. Raises Cancelled."""
         for update in history(self.runtime.session.path(), self.cwd):
             cancel.check()
             self._wire.wait(cancel)
             self._put([update])
 
     def begin(self, warnings: Iterable[str]) -> None:
-        """After the client knows the session: start what starts slowly, and show what there is."""
+        """Start the extensions, and send usage, warnings and commands; the client knows the session
+        now."""
         state = self.runtime.state()
         with self._lock:
             self._begun = True
@@ -122,7 +123,7 @@ class AcpSession(RuntimeClient):
         self.show_commands()
 
     def show_commands(self) -> None:
-        """What can be typed after a slash; waits until extensions are ready."""
+        """Send the slash commands, if they changed; waits until extensions are ready."""
         try:
             infos = self.runtime.commands(self._closed)
         except (ZotError, Cancelled):
@@ -136,7 +137,7 @@ class AcpSession(RuntimeClient):
             self._put([shapes.CommandsShown(tuple(shown))])
 
     def warn(self, text: str) -> None:
-        """What is wrong with an extension or an MCP server."""
+        """Report a problem with an extension or an MCP server."""
         with self._lock:
             if self._begun:
                 self._put(self._encoder.notice(text))
@@ -165,8 +166,8 @@ class AcpSession(RuntimeClient):
     # --- prompts -----------------------------------------------------------------------------
 
     def prompt(self, prompt: AcpPrompt) -> None:
-        """Accept a prompt; the reader of lines does not wait. Raises CommandError: it is empty, or
-        too many wait."""
+        """Accept a prompt without blocking the reading thread. Raises CommandError: it is empty, or
+        too many are queued."""
         with self._prompts_lock:
             if len(self._prompts) >= MAX_PROMPTS:
                 raise CommandError(f"queue_full: {MAX_PROMPTS} prompts wait", code="queue_full")
@@ -174,7 +175,7 @@ class AcpSession(RuntimeClient):
                 raise ClosedError("the session was closed")
             self._prompts.append(prompt)
             if self._command_runs:
-                return  # it is started when the command is done
+                return  # the thread of the command starts it
             prompt.started = True
             self._command_runs = is_command = prompt.content.text.startswith("/")
         try:
@@ -193,12 +194,12 @@ class AcpSession(RuntimeClient):
         self.runtime.prompt(
             text, content.images, tag=prompt, documents=content.documents, call=call
         )
-        if prompt.cancel.is_set():  # it came while the prompt was on its way here
+        if prompt.cancel.is_set():  # cancelled before the prompt was accepted
             self.runtime.abort(prompt)
 
     def _work(self, command: AcpPrompt) -> None:
-        """What begins with a slash, in a thread of its own: an extension may take its time. Then
-        the prompts that came meanwhile."""
+        """Run a slash command in its own thread, because an extension may be slow; then the prompts
+        that arrived meanwhile."""
         prompt: AcpPrompt | None = command
         while prompt is not None:
             try:
@@ -207,7 +208,7 @@ class AcpSession(RuntimeClient):
                 self._end(prompt, RunOutcome("cancelled"))
             except ZotError as error:
                 self._end(prompt, RunOutcome(fault=fault_of(error)))
-            except Exception as error:  # around an extension: its bug, or ours, ends this one only
+            except Exception as error:  # around an extension: a bug ends this prompt only
                 self._end(prompt, RunOutcome(fault=fault_of(internal_error(error))))
             prompt = self._next_prompt()
 
@@ -236,16 +237,16 @@ class AcpSession(RuntimeClient):
         if result is None or result.action == "prompt":
             self._run(prompt, *((text,) if result is None else (result.text, result.call)))
             return
-        # A display was told as an event; a text to insert can only be shown.
+        # A display was sent as an event; a text to insert can only be shown.
         if result.action in ("insert", "error") and result.text:
             self._put([AgentChunk(TextContent(result.text), new_id())])
         self._end(prompt, RunOutcome())
 
     def cancel(self, id: RpcId = None, *, every: bool = False) -> None:
-        """Cancel the prompt of this request, or every one that was accepted."""
+        """Cancel the prompt of this request, or all accepted ones."""
         with self._prompts_lock:
             meant = [prompt for prompt in self._prompts if every or prompt.id == id]
-        for prompt in reversed(meant):  # the last first: none may start because another ended
+        for prompt in reversed(meant):  # last first: no prompt may start because another one ended
             prompt.cancel.set()
             self.runtime.abort(prompt)
 
@@ -276,7 +277,7 @@ class AcpSession(RuntimeClient):
     def listen(self, event: Event, run: Run | None) -> None:
         with self._lock:
             self._encoder.window = self.runtime.model_in_use.context_window
-            if isinstance(event, events.ToolAllowed):  # what it makes of a file is known just now
+            if isinstance(event, events.ToolAllowed):  # the file's new content is known only now
                 change = self.runtime.planned_change(event.call)
                 self._encoder.will_change(event.call.id, change)
             self._put(self._encoder.encode(event, time.monotonic()))
@@ -293,7 +294,7 @@ class AcpSession(RuntimeClient):
             case events.FellBack():
                 self._put([shapes.ConfigChanged(self.options())])
             case events.ServerChanged():
-                self._servers_changed = True  # it may have brought prompts, which are commands
+                self._servers_changed = True  # it may bring prompts, which are commands
             case events.RunSuspended() if run is not None and isinstance(run.tag, AcpPrompt):
                 self._end(run.tag, RunOutcome("cancelled"))
             case events.Done() if run is not None and isinstance(run.tag, AcpPrompt):
@@ -301,7 +302,8 @@ class AcpSession(RuntimeClient):
                 self._encoder.cut = False
                 if self._servers_changed:
                     self._servers_changed = False
-                    # Not here: it may wait for an extension, and the next prompt waits for us.
+                    # In a thread: it may wait for an extension, and the next prompt waits for this
+                    # method.
                     threading.Thread(
                         target=self.show_commands, name="zot-acp-commands", daemon=True
                     ).start()
@@ -314,7 +316,7 @@ class AcpSession(RuntimeClient):
             threading.Thread(target=self._tick, name="zot-acp-tick", daemon=True).start()
 
     def _tick(self) -> None:
-        """Show what was held back, as long as something is."""
+        """Send held-back updates until there are none."""
         while True:
             time.sleep(PROGRESS_PAUSE)
             with self._lock:
@@ -356,21 +358,21 @@ class AcpSession(RuntimeClient):
         try:
             self.runtime.answer(ask.id, **asdict(answer))
         except CommandError:
-            pass  # nobody waits for it any more
+            pass  # no longer needed
 
     # --- the end -----------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Accept nothing more, and cancel what was accepted; does not wait."""
+        """Accept no more prompts, and cancel the accepted ones; does not wait."""
         self._closed.set()
         self.cancel(every=True)
         self.runtime.client_left()
         self.runtime.close(timeout=0)
 
     def close(self) -> None:
-        """Cancel, wait for the end, and let go of everything."""
+        """Cancel everything, wait for the end, and release the runtime."""
         self.abort()
         self.runtime.close(timeout=CLOSE_SECONDS)
-        for prompt in list(self._prompts):  # those of which no run came to be
+        for prompt in list(self._prompts):  # prompts that never became a run
             self._end(prompt, RunOutcome("cancelled"))
         self.runtime.release()

@@ -1,5 +1,6 @@
-"""The sessions of one ACP connection: found, opened, listed, closed; each is on disk from its
-first moment, so that another process can go on with it.
+"""The sessions of one ACP connection: found, opened, listed, closed.
+
+Each is on disk from the beginning, so that another process can continue it.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ if TYPE_CHECKING:
 
 MAX_SESSIONS = 64
 FREE_SECONDS = 5.0
-"""How long another process may take to let go of a session."""
+"""Seconds to wait for another process to release a session."""
 PAGE = 50
-"""Sessions in one answer to `session/list`."""
+"""Sessions per answer to `session/list`."""
 
 
 class AcpSessions:
-    """Safe to use from any thread."""
+    """The sessions; thread-safe."""
 
     def __init__(self, wire: AcpServer, options: Options, around: Surroundings) -> None:
         self._wire = wire
@@ -54,7 +55,7 @@ class AcpSessions:
         self._around = around
         self._lock = threading.Lock()
         self._opening = threading.Lock()
-        """Held while a kept session is opened, closed or removed."""
+        """Held while a stored session is opened, closed or deleted."""
         self._open: dict[str, AcpSession] = {}
         self._being_made = 0
         self._over = False
@@ -62,7 +63,7 @@ class AcpSessions:
     # --- prompts -----------------------------------------------------------------------------
 
     def get(self, id: str) -> AcpSession:
-        """Raises RpcError: no such session is open."""
+        """Return an open session. Raises RpcError: there is none with this id."""
         with self._lock:
             session = self._open.get(id)
         if session is None:
@@ -70,7 +71,7 @@ class AcpSessions:
         return session
 
     def prompt(self, id: RpcId, session_id: str, blocks: list[Any]) -> None:
-        """Accept a prompt; it is answered at its end."""
+        """Accept a prompt; the answer follows when it ends."""
         self.get(session_id).prompt(AcpPrompt(id, prompt_content(blocks)))
 
     def cancel(self, session_id: str) -> None:
@@ -80,7 +81,7 @@ class AcpSessions:
             session.cancel(every=True)
 
     def cancel_request(self, id: RpcId) -> None:
-        """Cancel the prompt of this request, whichever session's it is."""
+        """Cancel the prompt of this request, in any session."""
         for session in self._all():
             session.cancel(id)
 
@@ -88,11 +89,11 @@ class AcpSessions:
         with self._lock:
             return list(self._open.values())
 
-    # --- requests that take their time -------------------------------------------------------
+    # --- slow requests -----------------------------------------------------------------------
 
     def take(self, id: RpcId, request: SlowRequest, cancel: Cancel) -> None:
-        """Do what a request asks, and answer it. Raises RpcError, ZotError: it cannot be done; that
-        is the answer; Cancelled: the client does not want it any more."""
+        """Carry out a request and answer it. Raises RpcError, ZotError: it failed, which becomes
+        the answer; Cancelled: the client cancelled it."""
         match request:
             case commands.NewSession():
                 self._new(id, request)
@@ -147,11 +148,11 @@ class AcpSessions:
     ) -> None:
         options = self._options_in(request.cwd)
         path = self._path_of(request.session_id)
-        self._close(request.session_id)  # it may be open here, in another directory
+        self._close(request.session_id)  # it may be open here, with another directory
         _wait_until_free(path, cancel)
         planned = plan(replace(options, session=path), self._around)
         session = self._add(planned, request.mcp_servers)
-        session.runtime.adopt_session()  # flags are for new ones
+        session.runtime.adopt_session()  # flags apply to new sessions only
         if replay:
             session.replay(cancel)
         self._wire.answer(id, session.opened(new=False))
@@ -207,10 +208,10 @@ class AcpSessions:
     def _authenticate(self, method: str) -> None:
         if method != LOGIN:
             raise CommandError(f"there is no way to log in called {method!r}: {LOGIN}")
-        plan(replace(self._options, cwd=""), self._around)  # says what is missing, if something is
+        plan(replace(self._options, cwd=""), self._around)  # raises if something is missing
 
     def _log_out(self) -> None:
-        """Forget the logins and keys that zot keeps; those in variables are not zot's to forget."""
+        """Delete the logins and keys that zot stores; variables are not zot's to delete."""
         file = AuthFile(self._around.home)
         stored = file.all()
         if not stored:
@@ -239,15 +240,15 @@ class AcpSessions:
 
 
 def _wait_until_free(path: str, cancel: Cancel) -> None:
-    """A client that starts the agent anew asks for its session while the old process is ending.
-    Raises Cancelled."""
+    """Wait for another process: a client that restarts the agent requests its session while the old
+    process is still ending. Raises Cancelled."""
     end = time.monotonic() + FREE_SECONDS
     while in_use(path) and time.monotonic() < end:
         cancel.sleep(0.05)
 
 
 def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsListed:
-    """Raises CommandError: the cursor is none of ours."""
+    """Return a page of sessions. Raises CommandError: the cursor is unknown."""
     start = position_of(cursor or "0")
     if start is None:
         raise CommandError(f"there is no cursor {cursor!r:.80}")
@@ -265,7 +266,7 @@ def _listed(cwd: str | None, cursor: str | None, home: str) -> shapes.SessionsLi
 
 
 def _warnings(planned: Plan) -> list[str]:
-    """What the person should know of the session; told on stderr too."""
+    """Return the warnings about the session; also print them on stderr."""
     setup = planned.setup
     texts = [*setup.warnings, *([setup.notice] if setup.notice else [])]
     for text in texts:

@@ -1,5 +1,6 @@
-"""What zot sends over ACP, version 1: answers, updates and questions as structs. Names and fields
-are the protocol's; tests hold every one of them against its published schema.
+"""Messages of zot in ACP, version 1: answers, updates and questions as structs.
+
+Names and fields are the protocol's; tests check all of them against its published schema.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ JsonObject = dict[str, Any]
 
 
 class Shape(Frozen, rename="camel", omit_defaults=True):
-    """A field with a default is left out while it has it."""
+    """A struct of the protocol; fields that have their default are omitted."""
 
 
 # --- content ---------------------------------------------------------------------------------
@@ -63,7 +64,7 @@ class Location(Shape):
 
 
 class UpdateShape(Shape, tag_field="sessionUpdate"):
-    """Base of all updates of a session."""
+    """Base of all session updates."""
 
 
 class MessageChunk(UpdateShape):
@@ -81,7 +82,7 @@ class ThoughtChunk(MessageChunk, tag="agent_thought_chunk"): ...
 
 
 class CallShown(UpdateShape, tag="tool_call"):
-    """A call is seen for the first time."""
+    """The first update about a call."""
 
     tool_call_id: str
     title: str
@@ -94,7 +95,7 @@ class CallShown(UpdateShape, tag="tool_call"):
 
 
 class CallChanged(UpdateShape, tag="tool_call_update"):
-    """More about a call; what is left out stays as it was."""
+    """A later update about a call; omitted fields are unchanged."""
 
     tool_call_id: str
     title: str | None = None

@@ -1,7 +1,7 @@
-"""Events to ACP's `session/update`. It has memory, one instance a session, and no input or output.
+"""Convert events to ACP's `session/update`. Stateful, one instance per session; no I/O.
 
-It knows nothing of the request that a client waits for: the end of a run is `outcome`, which the
-door turns into an answer (and version 2 of the protocol into one more update).
+Independent of the request that a client waits for: the end of a run is `outcome`, which the session
+turns into an answer (in version 2 of the protocol, another update).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ UnsaidEvent = (
     | events.ExtensionAsk
     | events.ServerChanged
 )
-"""What clients are not told; what is a question is asked by the door (questions.py)."""
+"""Events that are not sent; questions are sent separately (questions.py)."""
 
 PROGRESS_PAUSE = 0.1
 """Seconds between two updates about a running tool."""
@@ -57,13 +57,13 @@ MAX_TITLE = 80
 
 
 class _OpenCall(Struct):
-    """A call that has no result yet."""
+    """A call without a result so far."""
 
     id: str
-    """Unique in the session; a model may use its own again."""
+    """Unique in the session; a model may reuse its own ids."""
     name: str
     called: bool = False
-    """The model finished asking for it."""
+    """The model has finished the call."""
     change: ShownChange | None = None
     output: calls.RunningOutput | None = None
     held_back: bool = False
@@ -78,14 +78,14 @@ class UpdateEncoder:
         title: str = "",
         shown: Iterable[str] = (),
     ) -> None:
-        """`shown`: the ids of calls that were shown already."""
+        """`shown`: ids of calls that were already sent."""
         self._cwd = cwd
         self._abilities = abilities
         self._title = title
         self.window = 0
-        """Of the model in use; the door sets it."""
+        """Context window of the model in use; set by the session."""
         self.cut = False
-        """The last answer of the model was cut at its limit."""
+        """Whether the model's last answer was cut at its limit."""
         self._message = new_id()
         self._thought = new_id()
         self._open: dict[str, _OpenCall] = {}
@@ -94,12 +94,12 @@ class UpdateEncoder:
         self._compaction = ""
         self._cumulative = Usage()
         self._error: events.ErrorRaised | None = None
-        """Told as a notice if the run goes on after it."""
+        """Sent as a notice if the run continues after it."""
 
     # --- events ------------------------------------------------------------------------------
 
     def encode(self, event: Event, now: float) -> list[SessionUpdate]:
-        """The updates that an event makes; `now` is a clock that never goes back."""
+        """Return the updates for an event; `now` is monotonic time in seconds."""
         if self._error is not None:
             error, self._error = self._error, None
             if not isinstance(event, events.Done):
@@ -165,7 +165,7 @@ class UpdateEncoder:
     def _retrying(self, event: events.Retrying) -> list[SessionUpdate]:
         title = f"Trying again in {event.delay:.0f} s ({event.attempt} of {event.max_attempts})"
         shown = self._notice("warning", title, event.reason)
-        if event.dropped:  # text cannot be taken back: a line below it says that it is void
+        if event.dropped:  # text cannot be withdrawn: mark it as void
             text = f"\n\n[{event.reason}; the answer begins anew]\n\n"
             shown.append(AgentChunk(TextContent(text), self._message))
         return shown
@@ -187,12 +187,12 @@ class UpdateEncoder:
     # --- calls -------------------------------------------------------------------------------
 
     def call_id(self, id: str) -> str:
-        """What the client knows a call as."""
+        """Return the id under which the client knows a call."""
         call = self._open.get(id)
         return id if call is None else call.id
 
     def will_change(self, id: str, change: ShownChange | None) -> None:
-        """What the call is about to make of a file; shown when it has."""
+        """Set the file change that the call will make; sent with its result."""
         if id in self._open:
             self._open[id].change = change
 
@@ -237,7 +237,7 @@ class UpdateEncoder:
         return any(call.held_back for call in self._open.values())
 
     def tick(self, now: float) -> list[SessionUpdate]:
-        """What was held back, because updates came too quickly."""
+        """Return the updates that were held back by the rate limit."""
         held = [call for call in self._open.values() if call.held_back]
         return [update for call in held for update in self._output(call, now)]
 
@@ -269,7 +269,7 @@ class UpdateEncoder:
         return [update]
 
     def _failed(self, reason: str, *, called: bool) -> list[SessionUpdate]:
-        """End the calls that will have no result; `called`: all of them."""
+        """End the calls that will have no result: all if `called`, else only unfinished ones."""
         lost = [id for id, call in self._open.items() if called or not call.called]
         content = calls.text_content(reason)
         return [
@@ -299,11 +299,11 @@ class UpdateEncoder:
     def _usage(self, usage: Usage, cumulative: Usage) -> list[SessionUpdate]:
         self._cumulative = cumulative
         if self._compaction:
-            return []  # these are the tokens of the summary, not of the window
+            return []  # tokens of the summary, not of the window
         return self.usage(usage.total, cumulative)
 
     def usage(self, used: int, cumulative: Usage) -> list[SessionUpdate]:
-        """How full the window is, and what the session cost; nothing where that is not known."""
+        """Return the use of the window and the cost; nothing if they are unknown."""
         if not used or not self.window:
             return []
         cost = None
@@ -336,7 +336,7 @@ class UpdateEncoder:
         return self._notice(severity, message, extension)
 
     def notice(self, text: str) -> list[SessionUpdate]:
-        """Something of the session that is odd; nothing for a client without notices."""
+        """Return a warning about the session; nothing for a client without notices."""
         return self._notice("warning", text)
 
 
@@ -348,12 +348,12 @@ def new_id() -> str:
 
 
 class RunOutcome(Frozen):
-    """How a run ended: for a reason that the protocol has, or with a fault."""
+    """The end of a run: a stop reason of the protocol, or a fault."""
 
     reason: shapes.StopReason = "end_turn"
     fault: RpcFault | None = None
     said: str = ""
-    """To be shown as the agent's own words first."""
+    """Text of the agent to send first."""
 
 
 def outcome(stop: Stop, error: ZotError | None, *, cut: bool) -> RunOutcome:
@@ -366,13 +366,13 @@ def outcome(stop: Stop, error: ZotError | None, *, cut: bool) -> RunOutcome:
     if isinstance(error, LimitError) and error.limit == "tokens":
         return RunOutcome("max_tokens")
     if error.code == "refused":
-        # The protocol's `refusal` says that the prompt is forgotten, and it is not.
+        # The protocol's `refusal` means that the prompt is discarded, but it is not.
         return RunOutcome(said=str(error))
     return RunOutcome(fault=fault_of(error))
 
 
 def fault_of(error: ZotError) -> RpcFault:
-    """An error as the protocol has it; the word for programs is in its data."""
+    """Convert an error for the protocol; `data` holds zot's error code."""
     code = INTERNAL_ERROR
     refused_key = isinstance(error, ProviderError) and error.status in (401, 403)
     if isinstance(error, AuthError) or refused_key:

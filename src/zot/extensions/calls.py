@@ -1,4 +1,4 @@
-"""zot's own tools, used by an extension with `call_tool`."""
+"""Calls of zot's own tools by an extension, with `call_tool`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ MAX_AT_ONCE = 8
 TIMEOUT = 60.0
 
 RunTool = Callable[[str, dict[str, Json], ToolContext], ToolOutput | str]
-"""Runs a tool of zot's, with all its guards. Raises ToolError."""
+"""Runs one of zot's tools, with all its guards. Raises ToolError."""
 
 
 class HostCalls:
-    """The calls under way, each in a thread of its own."""
+    """The running calls, each in its own thread."""
 
     def __init__(self, run_tool: RunTool | None) -> None:
         self._run_tool = run_tool

@@ -1,4 +1,4 @@
-"""What a run's events look like to an extension: the name, and the fields of the frame."""
+"""A run's events as extensions receive them: the name, and the fields of the frame."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAMES: dict[type, str] = {
 
 
 def fields(event: events.Event, compaction_id: str) -> dict[str, Json]:
-    """The fields of the event's frame. Only for events that have a name in NAMES."""
+    """Return the fields of the event's frame. Only for events with a name in NAMES."""
     match event:
         case events.UserMessage(message=message, queued=queued):
             images = sum(isinstance(block, Image) for block in message.content)
@@ -113,7 +113,7 @@ def text_of(message: Message) -> str:
 
 
 def content_of(blocks: tuple[Text | Image, ...]) -> tuple[tuple[Content, ...], bool]:
-    """The blocks within the budget, and whether something was left out."""
+    """Return the blocks within the limits, and whether something was left out."""
     content: list[Content] = []
     left = MAX_RESULT_BYTES
     for block in blocks[:MAX_RESULT_BLOCKS]:

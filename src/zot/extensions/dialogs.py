@@ -1,4 +1,4 @@
-"""Questions of extensions to the person in front of zot, and their answers."""
+"""Questions of extensions to the user, and their answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METHODS = ("confirm", "select", "input", "editor")
 
 
 class OpenAsk(Frozen):
-    """An extension's question, under the id that it gave it."""
+    """A question of an extension, with the extension's own id for it."""
 
     asker: HostedExtension
     id: str
@@ -35,13 +35,13 @@ class OpenAsk(Frozen):
 
 
 class Dialogs(UnansweredQuestions[OpenAsk]):
-    """The open questions. One that nobody can answer, or answers in time, is cancelled."""
+    """The open questions; those that nobody can answer, or answers in time, are cancelled."""
 
     def __init__(
         self, emit: Callable[[ExtensionAsk], None], can_answer: Callable[[], bool], before: int = 0
     ) -> None:
-        """`can_answer`: whether somebody is there who sees a question. `before`: the number of the
-        last one that was asked."""
+        """`can_answer`: whether there is a user who sees questions. `before`: the number of the
+        last question so far."""
         super().__init__()
         self._can_answer = can_answer
         self._emit = emit
@@ -70,7 +70,7 @@ class Dialogs(UnansweredQuestions[OpenAsk]):
         return ExtensionAsk(id=id, extension=asker.name, method=method, timeout=seconds, **asked)
 
     def drop(self, asker: HostedExtension | None = None) -> None:
-        """Forget the questions of one that has ended, or of all."""
+        """Drop the questions of an extension that has ended, or all of them."""
         with self._lock:
             gone = [id for id, asked in self._open.items() if asker in (None, asked.asker)]
             timers = [self._open.pop(id).timer for id in gone]

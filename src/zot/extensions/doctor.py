@@ -1,4 +1,4 @@
-"""`zot ext doctor`: starts an extension, looks at its handshake, and says what is wrong."""
+"""`zot ext doctor`: starts extensions, checks their handshakes, and reports problems."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from zot.extensions.host import ExtensionHost, HostSettings
 from zot.text import Frozen, compiled
 
 LOG_LINES = 5
-"""So many of them are shown."""
+"""Number of log lines to show."""
 LOG_READ = 65_536
 _START = r"\[zot\] \S+ starting "
 
 
 class Finding(Frozen, omit_defaults=True):
-    """What the doctor saw of one extension."""
+    """The findings about one extension."""
 
     name: str
     directory: str
@@ -42,13 +42,13 @@ class Finding(Frozen, omit_defaults=True):
     """Each makes the exit code 1."""
     hints: tuple[str, ...] = ()
     said: tuple[str, ...] = ()
-    """The end of what this start left in its log: its stderr, and what zot noted of it."""
+    """The last log lines of this start: stderr, and zot's own notes."""
     log: str = ""
 
 
 def examine(settings: HostSettings) -> list[Finding]:
-    """Start all extensions of the settings, and look. A slow one has the time that a run gives it
-    after it went on without."""
+    """Start and check all extensions of the settings. A slow one gets `limits.late`, the time after
+    which a run would drop it."""
     notes: list[ExtensionNotify] = []
 
     def listen(event: Event) -> None:
@@ -115,7 +115,7 @@ def _said(path: Path) -> tuple[str, ...]:
         lines = log.read().decode("utf-8", "replace").splitlines()
         starts = [at for at, line in enumerate(lines) if compiled(_START).match(line)]
         since = lines[starts[-1] + 1 :] if starts else lines
-        told = f"(log: {path})"  # what is among the problems already
+        told = f"(log: {path})"  # already among the problems
         since = [line for line in since if not (line.startswith("[zot]") and line.endswith(told))]
         return tuple(since[-LOG_LINES:])
     return ()
@@ -131,7 +131,7 @@ def _slow(extension: HostedExtension, grace: float) -> Iterator[str]:
 
 
 def _hints(extension: HostedExtension, host: ExtensionHost) -> list[str]:
-    """What works, but perhaps not as its author thinks."""
+    """Return hints about things that work, but maybe not as the author expects."""
     registered, hello = extension.registered, extension.hello
     owned = {tool.name for tool in host.tools(host.guests()[0]) if tool.extension == extension.name}
     hints = []

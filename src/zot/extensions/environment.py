@@ -1,4 +1,4 @@
-"""What an extension sees of zot's environment: the user's variables without zot's secrets."""
+"""Environment of an extension: the user's variables without zot's secrets."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from zot.home import RPC_TOKEN, own_environ
 
 SDK = Path(__file__).parent / "sdk"
-"""Holds `zot_ext.py` and nothing else: `import zot_ext` works in any Python."""
+"""Holds only `zot_ext.py`, so that `import zot_ext` works in any Python."""
 
 
 def environment(
     base: Mapping[str, str], secrets: Collection[str], wanted: Collection[str] = ()
 ) -> dict[str, str]:
-    """A copy without the variables named in `secrets`, nor others that hold the same values.
+    """Return a copy without the variables in `secrets`, and without others of equal value.
 
-    `wanted` are names the manifest asks for; they are passed on, except for the RPC token.
+    `wanted` are names that the manifest requests; they are passed on, except the RPC token.
     """
     withheld = {*secrets, RPC_TOKEN}
-    # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
+    # A short value ("1", "on") is no secret, and would remove unrelated variables.
     values = {base[name] for name in withheld if len(base.get(name, "")) >= 8}
     kept = {
         name: value for name, value in base.items() if name not in withheld and value not in values

@@ -1,7 +1,7 @@
-"""One extension: its state, what it registered, and what each of its frames means.
+"""One extension: its state, its registrations, and the handling of its frames.
 
-It outlives its process: after a crash the process is started again, and the tools stay what they
-were. What the frames of several extensions add up to is in host.py.
+It outlives its process: after a crash the process is restarted, and the tools stay. What concerns
+several extensions is in host.py.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ MAX_REGISTERED = 512
 MAX_NOTE = 16 * 1024
 NOTES_PER_SECOND, NOTES_AT_ONCE = 20, 50
 STABLE_SECONDS = 60.0
-"""An extension that ran this long before it crashed has its restarts back."""
+"""Run time, in seconds, after which a crashed extension gets its full number of restarts again."""
 TOOL_SECONDS = 60.0
-"""For a tool that says nothing else."""
+"""Timeout, in seconds, of a tool that sets none."""
 MAX_DESCRIPTION = 16 * 1024
-"""Characters; a tool's description is sent with every request to the model."""
+"""Maximum length, in characters: a tool's description is sent with every model request."""
 _ids = count(1)
 
 
@@ -59,13 +59,13 @@ class ToolInfo(Frozen):
 
 
 class Registered:
-    """What one life of the extension said about itself. Written by its reading thread."""
+    """The registrations of one process of the extension. Written by its reading thread."""
 
     def __init__(self) -> None:
         self.commands: dict[str, str] = {}
         self.tools: dict[str, ToolInfo] = {}
         self.active: set[str] = set()
-        """Deferred tools that a result named."""
+        """Deferred tools that a result has activated."""
         self.events: frozenset[str] = frozenset()
         self.intercepts: frozenset[str] = frozenset()
         self.fail_closed = False
@@ -95,14 +95,15 @@ class HostedExtension:
         self.ready_seconds: float | None = None
         self.said_ready = False
         self.unknown: dict[str, int] = {}
-        """Frames of types this zot does not know, counted."""
+        """Number of frames by unknown type."""
         self.registered = Registered()
         self.expected: frozenset[str] = frozenset()
-        """What an earlier run saw it guard, or its manifest says; none once it has started."""
+        """Events it guarded in an earlier run, or guards by its manifest; removed once it has
+        started."""
         self.is_new = False
-        """No earlier run saw it: that it is quiet after its hello says nothing about it."""
+        """No earlier run: silence after its hello tells nothing about what it guards."""
         self.announced: set[Guest] = set()
-        """Those whose conversation it has heard of."""
+        """Guests whose session was announced to it."""
         self._owner = owner
         self._environ = environ
         self._secrets = secrets
@@ -119,10 +120,10 @@ class HostedExtension:
         self._started = self._last_frame = time.monotonic()
         self._new_buckets()
 
-    # --- life --------------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the process. A program that cannot be started is a problem, not an exception."""
+        """Start the process. A failed start is reported as a problem, not raised."""
         with self._changed:
             self._life += 1
             self._started = self._last_frame = time.monotonic()
@@ -160,7 +161,7 @@ class HostedExtension:
         grace = self.limits.grace
         match self._await_start(grace):
             case "silent":
-                # A program that compiles itself first may yet come; nobody waits for it.
+                # A program that compiles itself first may still come; nobody waits for it.
                 self._report(f"said no hello within {grace:g} s; zot goes on without it")
                 self._in_background("late", self._settle_late)
             case "busy":
@@ -184,12 +185,13 @@ class HostedExtension:
             self._owner.emit(self, ExtensionNotify(self.name, "info", text))
 
     def _await_start(self, seconds: float) -> Literal["settled", "quiet", "busy", "silent"]:
-        """Wait for the start of this life, at most so long after it began; how it looks then."""
+        """Wait for the start of this process, at most `seconds` after it began; return the
+        outcome."""
         with self._changed:
             life, deadline = self._life, self._started + seconds
 
             def pends() -> bool:
-                # It may have crashed, and another life of it may be on its way by now.
+                # The process may have crashed, and a new one may be starting.
                 same = self._life == life and self.state == "starting"
                 return same and not self._closing.is_set()
 
@@ -219,7 +221,7 @@ class HostedExtension:
             self._changed.notify_all()
 
     def begin_close(self) -> None:
-        """Ask it to stop; `finish_close` makes sure that it does."""
+        """Ask it to stop; `finish_close` enforces that."""
         self._closing.set()
         with self._changed:
             self._changed.notify_all()
@@ -227,7 +229,7 @@ class HostedExtension:
             self._peer.shut_down()
 
     def finish_close(self, deadline: float) -> None:
-        """Wait for its end, and enforce it: SIGTERM at the deadline, SIGKILL after that."""
+        """Wait for its end: SIGTERM at the deadline, then SIGKILL."""
         for thread in self._background:
             thread.join()
         peer = self._peer
@@ -245,8 +247,8 @@ class HostedExtension:
             questions = list(self._questions.values())
             lived = time.monotonic() - self._started
         self._owner.ended(self)
-        # The order matters. Whoever waits for a state looks at what was told next, and whoever
-        # hears that there is no answer may ask again at once, and needs the new state.
+        # Report before setting the state: threads that wait for the state look for the report next.
+        # Set the state before NoAnswer: callers may ask again at once, and need the new state.
         if self._closing.is_set():
             self._set_state("stopped", reason)
         elif self._is_over(reason, bool(questions), lived):
@@ -284,9 +286,9 @@ class HostedExtension:
     def _in_background(self, job: str, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name=f"ext-{self.name}-{job}", daemon=True)
         thread.start()
-        self._background.append(thread)  # only now: whoever closes joins it
+        self._background.append(thread)  # last: closing joins the thread, which must have started
 
-    # --- talking -----------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------
 
     @property
     def pid(self) -> int | None:
@@ -297,17 +299,17 @@ class HostedExtension:
         return self.state == "ready"
 
     def wait_live(self, deadline: float, cancel: Cancel) -> bool:
-        """Wait for a start or a restart under way; False if there is none, or it takes too long."""
+        """Wait for a pending start or restart; False if there is none, or it takes too long."""
         under_way = ("starting", "restarting")
         cancel.wait_for(self._changed, lambda: self.state not in under_way, deadline)
         return self.live
 
     def wait_guard(self, event: str, deadline: float, cancel: Cancel) -> bool:
-        """Wait until it guards the event, or says that it is ready without; False if it does not
-        even run by then. One that runs and stays quiet does not guard any more."""
+        """Wait until it guards the event, or is ready without; False if it does not run by then.
+        One that runs and stays silent no longer counts as a guard."""
 
         def known() -> bool:
-            # Before it is ready it cannot be asked, even if it has said what it guards.
+            # Before it is ready it cannot be asked, even if it has registered its guards.
             said = self.said_ready or event in self.registered.intercepts
             return self.state == "stopped" or (self.live and said)
 
@@ -319,14 +321,14 @@ class HostedExtension:
 
     @property
     def undecided(self) -> bool:
-        """Whether it may yet say that it guards something. Not for long, and not a second time."""
+        """Whether it may still register as a guard. Limited in time, and only once."""
         if not self._decided:
             stated = self.said_ready or self.registered.subscribed or not self.is_new
             self._decided = self.state == "stopped" or (self.live and stated)
         return not self._decided
 
     def wait_decided(self, cancel: Cancel) -> None:
-        """Wait until it has said what it guards, for the time that is left for that."""
+        """Wait until it has registered its guards, for the remaining time."""
         cancel.wait_for(self._changed, lambda: not self.undecided, self._decides_by or 0.0)
         self._decided = True
         if self.live:
@@ -339,11 +341,11 @@ class HostedExtension:
 
     @property
     def fails_closed(self) -> bool:
-        """No answer of this extension means no."""
+        """Whether no answer of this extension means no."""
         return self.installed.manifest.fail_closed or self.registered.fail_closed
 
     def unavailable(self) -> str:
-        """Why it does not answer, for a person or a model."""
+        """Return why it does not answer, for a person or a model."""
         if self.state == "starting":
             return "it has not started yet"
         return f"it is not running ({self.reason or self.state})"
@@ -358,7 +360,7 @@ class HostedExtension:
 
     @contextmanager
     def question(self, guest: Guest) -> Iterator[Question]:
-        """A new question; answers with its id arrive there until the block is left."""
+        """Open a question; answers with its id arrive there until the block ends."""
         question = Question(str(next(_ids)), guest)
         with self._changed:
             self._questions[question.id] = question
@@ -369,7 +371,8 @@ class HostedExtension:
                 self._questions.pop(question.id, None)
 
     def asking(self, id: str = "") -> list[Guest]:
-        """Who waits for answers of it, the latest last; with an id, only who asked that."""
+        """Return the guests that wait for its answers, latest last; with an id, only that
+        question's."""
         with self._changed:
             asked = [question for question in self._questions.values() if id in ("", question.id)]
         return [question.guest for question in asked]
@@ -384,7 +387,7 @@ class HostedExtension:
                 self.log.note("a frame before hello was ignored")
             else:
                 self._handle(frame)
-        except Exception:  # whatever a frame does, the next one is read
+        except Exception:  # after any failure the next frame is read
             import traceback  # deferred: only for a bug
 
             self.log.note("zot failed on a frame: " + traceback.format_exc())
@@ -493,7 +496,7 @@ class HostedExtension:
         )
 
     def activate(self, names: Sequence[str]) -> None:
-        """Let the model see these deferred tools from its next call on."""
+        """Show these deferred tools to the model from its next call on."""
         registered = self.registered
         new = {name for name in names if name in registered.tools} - registered.active
         if new:
@@ -541,7 +544,7 @@ class HostedExtension:
                 self.log.note(f"frames of the unknown type {kind!r} are ignored")
 
     def _slow_down(self) -> None:
-        """Make a fast drawer wait, instead of losing its last picture."""
+        """Make an extension that draws too fast wait, so that its last picture is not lost."""
         while (wait := self._draws.take()) > 0:
             if self._peer is None or self._peer.pause(wait):
                 return

@@ -1,4 +1,4 @@
-"""The extensions' say before something happens: a Hook that asks them, in load order."""
+"""Hook through which extensions allow, change or block actions, in load order."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ MAX_PATIENCE = 60.0
 
 
 GUARDED = frozenset({"tool_call", "turn_start", "assistant_message"})
-"""What must not happen before its guard has started."""
+"""Events that must wait until their guard has started."""
 
 
 class GuardMemory:
-    """What each extension guarded when it last ran: one that starts slowly is waited for. Kept in
-    files of zot's own, not in the extension's directory, which is the extension's to change."""
+    """The events that each extension guarded in its last run, so that a slow guard is waited for.
+    Stored in zot's own files, because an extension can change its own directory."""
 
     def __init__(self, home: Path) -> None:
         self._folder = home / "guards"
 
     def expected(self, installed: Installed) -> frozenset[str] | None:
-        """What it is going to guard; None: nobody knows, it never ran here."""
+        """Return the events it will guard; None: unknown, it has never run here."""
         try:
             events = (self._folder / installed.name).read_text("utf-8").split()
         except (OSError, UnicodeDecodeError):
@@ -46,7 +46,8 @@ class GuardMemory:
         return GUARDED & set(events)
 
     def remember(self, extension: HostedExtension) -> None:
-        """Called when it has said what it guards, and again when it says more."""
+        """Store the events it guards; called after it registered them, and again when it adds
+        some."""
         events = GUARDED & extension.registered.intercepts
         try:
             if self.expected(extension.installed) != events:
@@ -57,8 +58,8 @@ class GuardMemory:
 
 
 class ExtensionHook(Hook):
-    """Each extension has 5 s, more where several agents ask it. No answer allows, or blocks where
-    the extension asked for that."""
+    """Gives each extension 5 s to answer, more if several agents ask it. No answer allows the
+    action, or blocks it if the extension requested that."""
 
     def __init__(self, host: ExtensionHost, guest: Guest) -> None:
         self._host = host
@@ -104,7 +105,8 @@ class ExtensionHook(Hook):
     def _answers(
         self, event: str, fields: dict[str, Json], context: HookContext
     ) -> Iterator[Block | proto.EventInterceptResponse]:
-        """Ask one after the other; what the caller changes in `fields` the next one sees."""
+        """Ask the extensions in order; changes by the caller to `fields` are seen by the next
+        one."""
         for extension in self._host.interceptors(event):
             yield self._ask(extension, event, fields, context)
 
@@ -128,7 +130,7 @@ class ExtensionHook(Hook):
         if not (extension.live or (may_wait and extension.wait_live(deadline, cancel))):
             return self._missing(extension, event, extension.unavailable())
         if event not in extension.registered.intercepts:
-            return proto.EventInterceptResponse("")  # it runs, and does not care for this event
+            return proto.EventInterceptResponse("")  # running, but not interested in this event
         with extension.question(self._guest) as question:
             frame = self._host.intercept_frame(question.id, event, fields, self._guest)
             if not extension.send(frame):
@@ -144,8 +146,8 @@ class ExtensionHook(Hook):
         return answer
 
     def _patience(self, extension: HostedExtension) -> float:
-        """Seconds for one answer. What other agents ask at the same time it may answer first: that
-        it is busy must not open the door."""
+        """Return the timeout of one answer, in seconds. Questions of other agents extend it: a
+        guard that is busy must not allow everything."""
         ahead = sum(guest is not self._guest for guest in extension.asking())
         once = extension.limits.intercept
         return max(once, min(once * (1 + ahead), MAX_PATIENCE))

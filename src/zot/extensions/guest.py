@@ -1,5 +1,7 @@
-"""One runtime as a host of extensions sees it. Several may share a host: what an extension says or
-asks goes to the one for which it works at that moment.
+"""A runtime as seen by a host of extensions.
+
+Several runtimes may share a host: an extension's messages and questions go to the one it is working
+for at that moment.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ class Guest:
         questions_before: int = 0,
     ) -> None:
         """`run_tool` lets extensions use zot's tools, `submit` lets them start runs and (True)
-        slash commands where the client takes such, `on_tools` hears that a tool was activated,
-        `can_answer` says whether somebody is there who sees their questions."""
+        slash commands if the client accepts those, `on_tools` is called when a tool was activated,
+        `can_answer` returns whether there is a user who sees questions."""
         self.submit = submit
         self.tools_changed = on_tools
         self.can_answer = can_answer
         self.calls = HostCalls(run_tool)
         self.dialogs = Dialogs(self.emit, can_answer, questions_before)
         self.session_id: str | None = None
-        """Its conversation, once one was announced."""
+        """Id of its session, once it was announced."""
         self.compactions = 0
         self._emit_lock = threading.RLock()
         self._emit: Callable[[Event], None] | None = None
         self._buffered: deque[Event] = deque(maxlen=MAX_BUFFERED)
 
     def attach(self, emit: Callable[[Event], None]) -> None:
-        """From now on events go to `emit`; what was said before comes first."""
+        """Send events to `emit` from now on, buffered ones first."""
         with self._emit_lock:
             self._emit = emit
             while self._buffered:
@@ -56,12 +58,12 @@ class Guest:
                 self._emit(event)
 
     def close(self) -> None:
-        """End what extensions do for it, and forget what they asked it: they end as well."""
+        """Stop the extensions' calls and drop their questions: the extensions end as well."""
         self.calls.close()
         self.dialogs.drop()
 
     def leave(self) -> None:
-        """The same where they go on: what they asked it is answered by nobody any more."""
+        """Stop the extensions' calls and cancel their questions: the extensions keep running."""
         self.calls.close()
         for id in self.dialogs.open_questions():
             self.dialogs.answer(id, CANCELLED)

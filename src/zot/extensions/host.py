@@ -1,6 +1,6 @@
-"""All extensions of one zot: a source of tools and commands, a Hook, and a listener to events.
+"""All extensions of one zot: a source of tools and commands, a Hook, and an event listener.
 
-The rest of zot needs this file only, and does not know that an extension is a process.
+The rest of zot uses only this file, and does not know that extensions are processes.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ BUILTIN_COMMANDS = frozenset(
         *("skills", "settings", "login", "logout", "new", "exit", "quit"),
     )
 )
-"""Words that belong to zot wherever a person types commands; no extension can take them."""
+"""Commands reserved for zot in every client; extensions cannot register them."""
 
 
 class HostSettings(ExtensionPlaces, kw_only=True):
     environ: Mapping[str, str]
-    """What extensions get of it: without the secrets."""
+    """Base of the extensions' environment; the secrets are removed."""
     secrets: frozenset[str] = frozenset()
     """Variables an extension must not see."""
     reserved_tools: frozenset[str] = frozenset()
@@ -67,38 +67,38 @@ class ExtensionHost:
         self._model = model
         self._warn = warn
         self._guests: list[Guest] = []
-        """Those it serves, in the order in which they came."""
+        """The runtimes it serves, in order of arrival."""
         self._panels: dict[tuple[str, str], Guest] = {}
-        """Whose window it is, by extension and panel."""
+        """Owner of each open panel, by extension and panel id."""
         self._extensions: list[HostedExtension] = []
         self._lock = threading.Lock()
         self._life = threading.Lock()
-        """Held while extensions start or stop, so that reload and close do not meet."""
+        """Held while extensions start or stop, so that reload and close do not overlap."""
         self._settling = threading.Condition()
         self._settled = False
         self._starter: threading.Thread | None = None
         self._closed = False
         self._sequence = 0
         self.generation = 0
-        """How often they were all stopped and started anew."""
+        """Number of reloads."""
         self._wanted: frozenset[str] = frozenset()
         self._noted: set[tuple[str, str, str]] = set()
         self._guards = GuardMemory(settings.home)
 
-    # --- life --------------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start all extensions side by side; returns at once."""
+        """Start all extensions in parallel; returns at once."""
         self._starter = threading.Thread(target=self._start_all, name="ext-start", daemon=True)
         self._starter.start()
 
     def join(self, guest: Guest) -> None:
-        """Serve one more."""
+        """Serve another guest."""
         with self._lock:
             self._guests.append(guest)
 
     def leave(self, guest: Guest) -> bool:
-        """Serve it no longer; whether it was the last one, for which `close` is to be called."""
+        """Stop serving a guest; True: it was the last one, and the caller has to call `close`."""
         with self._lock:
             last = self._guests == [guest]
             if not last:
@@ -110,7 +110,7 @@ class ExtensionHost:
         return last
 
     def wait_ready(self, cancel: Cancel | None = None) -> None:
-        """Wait until every extension is ready, or was given up: the grace, at most. Raises
+        """Wait until every extension is ready or was given up, at most for the grace. Raises
         Cancelled: the turn was aborted meanwhile."""
         deadline = time.monotonic() + self.settings.limits.grace + 2
         (cancel or Cancel()).wait_for(
@@ -123,7 +123,7 @@ class ExtensionHost:
             self._settling.notify_all()
 
     def reload(self) -> None:
-        """Stop all, look for extensions again, start those; the conversation goes on."""
+        """Stop all, discover extensions again, and start them; the session continues."""
         self._set_settled(False)
         with self._life:
             self._stop_all("reload")
@@ -194,22 +194,23 @@ class ExtensionHost:
             closer.join()
 
     def discover(self) -> Discovery:
-        """What is on disk now, the disabled ones included."""
+        """Return the extensions on disk, including disabled ones."""
         return discover(self.settings)
 
     def guests(self) -> list[Guest]:
         with self._lock:
             return list(self._guests)
 
-    # --- what extensions bring ---------------------------------------------------------------
+    # --- tools and commands ------------------------------------------------------------------
 
     def extensions(self) -> list[HostedExtension]:
-        """In load order."""
+        """Return the extensions in load order."""
         with self._lock:
             return list(self._extensions)
 
     def tools(self, guest: Guest) -> list[ExtensionTool]:
-        """Each name once: zot's own tools win, then the extension that was loaded first."""
+        """Return tools with unique names: zot's own win, then the extension that was loaded
+        first."""
         tools: dict[str, ExtensionTool] = {}
         for extension in self.extensions():
             registered = extension.registered
@@ -296,7 +297,7 @@ class ExtensionHost:
             case "prompt":
                 return CommandResult(name, "prompt", answer.prompt)
             case "tool_prompt":
-                # It cannot be any tool's id: no model made it.
+                # A random id, which cannot collide with one that a model made.
                 call = ToolCall(f"call_{os.urandom(8).hex()}", answer.tool_name, answer.tool_args)
                 return CommandResult(name, "prompt", answer.prompt, call=call)
             case "insert":
@@ -317,7 +318,7 @@ class ExtensionHost:
     # --- panels ------------------------------------------------------------------------------
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> bool:
-        """Hand a key to the extension whose panel has the focus; False if it is not running."""
+        """Send a key to the extension whose panel has the focus; False if it is not running."""
         return self._send(extension, proto.PanelKey(panel_id, key, text))
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool:
@@ -333,7 +334,7 @@ class ExtensionHost:
     # --- events to extensions ----------------------------------------------------------------
 
     def listen(self, event: Event, session_id: str, guest: Guest) -> None:
-        """Tell the extensions that subscribed. Never blocks; called for every event of a run."""
+        """Send an event to its subscribers. Never blocks; called for every event of a run."""
         name = deliver.NAMES.get(type(event))
         if name is None:
             return
@@ -356,7 +357,7 @@ class ExtensionHost:
             self._deliver(name, fields, self.extensions(), guest)
 
     def session_started(self, session_id: str, guest: Guest) -> None:
-        """A conversation begins (or another one goes on): `session_start` to those that ask."""
+        """Send `session_start` to its subscribers: a session begins, or another one continues."""
         with self._lock:
             guest.session_id = session_id
         for extension in self.extensions():
@@ -371,11 +372,11 @@ class ExtensionHost:
             extension.announced.discard(guest)
 
     def model_changed(self, provider: str, model: str) -> None:
-        """What extensions that start later are told."""
+        """Set the model that extensions which start later get in `hello_ack`."""
         self._provider, self._model = provider, model
 
     def _announce_session(self, extension: HostedExtension, guest: Guest) -> None:
-        """Late subscribers, and those that were restarted, hear of the session as well."""
+        """Send `session_start` once; also to late subscribers and restarted extensions."""
         with self._lock:
             due = (
                 guest.session_id is not None
@@ -395,7 +396,7 @@ class ExtensionHost:
         extensions: Sequence[HostedExtension],
         guest: Guest,
     ) -> None:
-        # The lock keeps the order of the numbers and the order of delivery the same.
+        # The lock keeps delivery in the order of the sequence numbers.
         with self._lock:
             line = proto.encode(proto.Event(**self._payload(name, fields, guest)))
             for extension in extensions:
@@ -403,7 +404,8 @@ class ExtensionHost:
                     extension.send_line(line)
 
     def interceptors(self, event: str) -> list[HostedExtension]:
-        """Whom to ask, in load order. A guard that does not run still counts: it says no."""
+        """Return the extensions to ask, in load order, including guards that do not run: those
+        block."""
         return [extension for extension in self.extensions() if _may_stop(extension, event)]
 
     def intercept_frame(
@@ -413,16 +415,17 @@ class ExtensionHost:
             return proto.EventIntercept(id=id, **self._payload(event, fields, guest))
 
     def _payload(self, event: str, fields: dict[str, Json], guest: Guest) -> dict[str, Json]:
-        """What an event tells, with its number; while the lock is held."""
+        """Return the fields of an event, with a new sequence number; the caller holds the lock."""
         self._sequence += 1
         session, cwd = guest.session_id or "", str(self.settings.cwd)
         head = {"event": event, "session_id": session, "cwd": cwd, "sequence": self._sequence}
         return {**head, **fields}
 
-    # --- what extensions ask of the host -----------------------------------------------------
+    # --- requests of extensions --------------------------------------------------------------
 
     def emit(self, extension: HostedExtension, event: Event) -> None:
-        """To the one it works for; a window stays with the one who saw it open."""
+        """Emit to the guest that it works for; a panel stays with the guest for which it was
+        opened."""
         guest = self._works_for(extension)
         if isinstance(event, ExtensionPanel):
             key = (extension.name, str(event.panel["id"]))
@@ -433,8 +436,8 @@ class ExtensionHost:
             guest.emit(event)
 
     def _works_for(self, extension: HostedExtension) -> Guest | None:
-        """Whose call it is at: the latest one; else the one that has been here longest. None: they
-        all have left."""
+        """Return the guest with the latest open call; else the oldest guest. None: there is
+        none."""
         asking = extension.asking()
         if asking:
             return asking[-1]
@@ -442,7 +445,7 @@ class ExtensionHost:
         return guests[0] if guests else None
 
     def _asking(self, extension: HostedExtension, parent_id: str) -> list[Guest]:
-        """For whom it may do something in the course of that call, the likeliest last; none where
+        """Return the guests for which it may act during that call, the likeliest last; none if
         several share it and the call is over."""
         guests = self.guests()
         if len(guests) < 2:
@@ -455,7 +458,7 @@ class ExtensionHost:
             guest.tools_changed()
 
     def problem(self, name: str, message: str) -> None:
-        """Something the user should know about an extension."""
+        """Report a problem with an extension to the user."""
         for guest in self.guests()[:1]:
             guest.emit(ExtensionNotify(name, "warn", message))
         if self._warn is not None:
@@ -482,8 +485,8 @@ class ExtensionHost:
         )
 
     def _data_dir(self, installed: Installed) -> Path:
-        """The extension's own folder; where that cannot be written to, or files of it are there
-        already, one in zot's home."""
+        """Return the extension's own folder; or its folder in zot's home, if that has files already
+        or the own folder is not writable."""
         apart = self.settings.home / "extension-data" / installed.name
         with suppress(OSError):
             if any(apart.iterdir()):
@@ -494,8 +497,8 @@ class ExtensionHost:
         return apart
 
     def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
-        """With the tools and the guards of the one it works for. Where that is not certain nothing
-        runs: another one may not allow it."""
+        """Run a tool with the tools and guards of the guest it works for. If that is ambiguous
+        nothing runs: another guest may not allow it."""
         asking = self._asking(extension, call.parent_id)
         guest = asking[-1] if asking else None
         if guest is None or any(other is not guest for other in asking):
@@ -532,7 +535,7 @@ class ExtensionHost:
 
 
 def _may_stop(extension: HostedExtension, event: str) -> bool:
-    """Whether it is to be asked: also a guard that does not run, which says no, and one that has
+    """Whether to ask it: also a guard that does not run, which blocks, and an extension that has
     not said yet what it guards."""
     if event in extension.registered.intercepts or event in extension.expected:
         return True

@@ -1,6 +1,6 @@
-"""Puts extensions where zot finds them, takes them away, switches them on and off.
+"""Installs, removes, enables and disables extensions.
 
-Everything is checked before anything is written, and a failure leaves what was there.
+Everything is checked before anything is written, and a failure changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zot.provider.providers import without_keys
 _URL = re.compile(r"(https?|git|ssh|file)://|git@|.*\.git/?$")
 _INSECURE = re.compile(r"(http|git|ftp)://", re.IGNORECASE)
 _SKIPPED = shutil.ignore_patterns(".git", "__pycache__", "*.pyc", ".DS_Store")
-# Nobody vouches for what comes this way, also after a redirection.
+# Unauthenticated protocols, also forbidden after a redirect.
 _ONLY_SAFE = (
     *("-c", "protocol.http.allow=never"),
     *("-c", "protocol.git.allow=never"),
@@ -40,8 +40,8 @@ def install(
     force: bool = False,
     insecure: bool = False,
 ) -> Installed:
-    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force` what the
-    installed one has besides, its state, stays. `insecure`: also over http:// and git://.
+    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force`, other
+    files of the installed one (its state) are kept. `insecure`: allow http:// and git://.
 
     Raises:
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
@@ -62,11 +62,11 @@ def install(
 
 
 def remove(extension: Path) -> None:
-    """Delete an extension's folder with all that is in it; of a link, the link only."""
+    """Delete an extension's folder with its content; of a link, only the link."""
     if extension.is_symlink():
         extension.unlink()
         return
-    # Renamed first: whatever happens while deleting, zot finds no half of an extension.
+    # Renamed first: if deleting fails, zot does not find half an extension.
     doomed = extension.with_name(f".removed-{os.urandom(4).hex()}")
     extension.rename(doomed)
     shutil.rmtree(doomed)
@@ -87,7 +87,7 @@ def set_enabled(extension: Path, enabled: bool) -> None:
 
 
 def _changed_text(text: str, fields: dict[str, object], word: str) -> str:
-    """The author's own text with one word changed; written anew only if that is not enough."""
+    """Change one word of the author's text; reformat it only if that is not enough."""
     changed = re.sub(r'("enabled"\s*:\s*)(true|false)', rf"\g<1>{word}", text, count=1)
     if changed == text and text.rstrip().endswith("}"):
         indent = re.search(r"\n([ \t]+)\"", text)
@@ -98,13 +98,13 @@ def _changed_text(text: str, fields: dict[str, object], word: str) -> str:
         if json.loads(changed) == fields:
             return changed
     except ValueError:
-        pass  # an odd layout
+        pass  # unusual layout
     return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
 
 
 def find(name: str, cwd: Path, home: Path) -> Path:
-    """The folder of an installed extension, by its name or its folder's name. Raises
-    ExtensionError: there is none."""
+    """Return the folder of an extension, by its name or its folder's name. Raises ExtensionError:
+    there is none."""
     for parent in (project_dir(cwd), global_dir(home)):
         try:
             folders = sorted(place for place in parent.iterdir() if (place / FILE).is_file())
@@ -152,7 +152,7 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
         shutil.copytree(folder, fresh, symlinks=True, ignore=_SKIPPED)
         read(fresh)
         if target.is_dir():
-            # Files that only the old folder has: an extension keeps its state in its own folder.
+            # Keep files that only the old folder has: extensions store their state there.
             kept = _taken_in(target, fresh)
             shutil.copytree(target, fresh, symlinks=True, ignore=kept, dirs_exist_ok=True)
         _swap(fresh, target)
@@ -175,13 +175,13 @@ def _taken_in(old: Path, fresh: Path) -> Callable[[str, list[str]], set[str]]:
 
 
 def _differs(old: Path, fresh: Path) -> bool:
-    """Whether the new version has something of this name that is not a folder in both."""
+    """Whether the new version has this name, and it is not a folder in both."""
     both = old.is_dir() and fresh.is_dir() and not (old.is_symlink() or fresh.is_symlink())
     return os.path.lexists(fresh) and not both
 
 
 def _swap(fresh: Path, target: Path) -> None:
-    """Put the new folder in the place of the old one; put the old one back if that fails."""
+    """Replace the old folder by the new one; restore the old one on failure."""
     old = target.with_name(f".old-{os.urandom(4).hex()}")
     had_old = os.path.lexists(target)
     if had_old:

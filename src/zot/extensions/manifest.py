@@ -1,4 +1,4 @@
-"""Which extensions there are: folders with an `extension.json`. Nothing is started here."""
+"""Discovery of extensions: folders with an `extension.json`. Starts nothing."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from zot.text import Frozen, prepared
 
 FILE = "extension.json"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Names end up in file names (the log, the data directory), so they are kept plain."""
+"""Extension names, kept plain because they become file names (the log, the data directory)."""
 MAX_BYTES = 1024 * 1024
 MAX_FOLDERS = 200
-"""Extensions in one place; more of them are not looked at."""
+"""Maximum number of extensions in one place; others are ignored."""
 MAX_ENTRIES = 2000
-"""Files and folders that are looked at for them."""
+"""Maximum number of directory entries to examine."""
 MAX_NAMED = 10
-"""Names in one message."""
+"""Maximum number of names in one message."""
 
 Scope = Literal["explicit", "project", "global"]
 
 
 class Manifest(Frozen):
-    """What `extension.json` says. Unknown fields are kept in the file and ignored here."""
+    """The content of `extension.json`. Unknown fields are ignored here, and kept in the file."""
 
     name: str
     version: str = ""
@@ -39,15 +39,17 @@ class Manifest(Frozen):
     description: str = ""
     enabled: bool = True
     skills: tuple[str, ...] = ()
-    """Folders (or SKILL.md files) inside the extension; with them `exec` may be missing."""
+    """Folders (or SKILL.md files) inside the extension; with them `exec` is optional."""
     theme: str | dict[str, Json] = ""
-    """A theme of the terminal by the extension's name, or a file inside it with one; likewise."""
+    """A terminal theme with the extension's name, inline or as a file inside it; makes `exec`
+    optional."""
     env: tuple[str, ...] = ()
-    """Variables to pass on although zot withholds them; the RPC token is never passed."""
+    """Withheld variables to pass on nevertheless; the RPC token is never passed."""
     fail_closed: bool = False
-    """Tool calls are blocked as long as this extension does not run."""
+    """Tool calls are blocked while this extension does not run."""
     guard: bool = False
-    """Tool calls wait for its start, however slow; an earlier run that saw it guard says so too."""
+    """Tool calls wait for its start, up to the `guard` limit; also if it guarded in an earlier
+    run."""
 
 
 prepared(Manifest)
@@ -65,9 +67,9 @@ class Installed(Frozen):
         return self.manifest.name
 
     def command(self) -> list[str]:
-        """What to run. Raises ExtensionError: the program is not there."""
+        """Return the command line. Raises ExtensionError: the program does not exist."""
         program = self.manifest.exec
-        if "/" in program:  # ./x, ../x, a/b: relative to the folder; absolute: as it is
+        if "/" in program:  # ./x, ../x, a/b: relative to the folder; absolute: unchanged
             path = self.directory / program
             if not path.is_file():
                 raise ExtensionError(f"exec {program!r}: no file {path}")
@@ -84,7 +86,7 @@ class Installed(Frozen):
 
 
 class Problem(Frozen):
-    """A folder that cannot be used; the message names the file and the reason."""
+    """An unusable folder; the message names the file and the reason."""
 
     name: str
     message: str
@@ -92,15 +94,16 @@ class Problem(Frozen):
 
 class Discovery(Frozen):
     extensions: tuple[Installed, ...]
-    """In load order, each name once, the disabled ones included."""
+    """In load order, with unique names, including disabled ones."""
     problems: tuple[Problem, ...]
 
 
 def read(directory: Path, scope: Scope = "explicit") -> Installed:
-    """The extension in a folder. Raises ExtensionError: names the file and the reason."""
+    """Read the extension in a folder. Raises ExtensionError, which names the file and the
+    reason."""
     path = directory / FILE
     try:
-        # Of a project: <project>/.zot/extensions/<name>.
+        # A project's extension is in <project>/.zot/extensions/<name>.
         inside = directory.parents[2] if scope == "project" else None
         if inside is None:
             with path.open("rb") as file:
@@ -154,24 +157,24 @@ def log_path(home: Path, name: str) -> Path:
 
 
 class ExtensionPlaces(Frozen):
-    """Where extensions are looked for."""
+    """The places to search for extensions."""
 
     cwd: Path
     home: Path
     explicit: tuple[Path, ...] = ()
     """Folders given with `--ext`; loaded first, and also when `search` is off."""
     search: bool = True
-    """Look for extensions in the project and in the home; off with `--no-ext`."""
+    """Search the project and the home; off with `--no-ext`."""
     trusted: bool = True
     """The user trusts this project: its extensions may run."""
 
 
 def discover(places: ExtensionPlaces) -> Discovery:
-    """All extensions: `explicit` folders, then the project's, then the user's.
+    """Return all extensions: `explicit` folders, then the project's, then the user's.
 
     The first one with a name wins; so does the first one with a folder name outside `explicit`.
-    Those of a project that is not trusted do not count: they could run a program of somebody
-    else's, or take the name of one of the user's guards.
+    Extensions of an untrusted project are ignored: they could run foreign programs, or take the
+    name of one of the user's guards.
     """
     extensions: dict[str, Installed] = {}
     problems: list[Problem] = []
@@ -213,7 +216,7 @@ def _not_trusted(cwd: Path, folders: Sequence[Path]) -> Problem:
 
 
 def themes(home: Path) -> dict[str, Path | dict[str, Json]]:
-    """The themes of the user's extensions, by the names of these: what they are, or their file."""
+    """Return the themes of the user's extensions by extension name: the theme, or its file."""
     extensions = discover(ExtensionPlaces(home, home, trusted=False)).extensions
     return {
         extension.name: extension.directory / theme if isinstance(theme, str) else theme
@@ -223,7 +226,7 @@ def themes(home: Path) -> dict[str, Path | dict[str, Json]]:
 
 
 def _subfolders(directory: Path) -> list[Path]:
-    """Folders with a manifest, in a stable order. Anything else lying there is not ours."""
+    """Return the folders with a manifest, in a stable order; ignore everything else."""
     try:
         folders = sorted(directory.iterdir())[:MAX_ENTRIES]
         return [folder for folder in folders if (folder / FILE).is_file()][:MAX_FOLDERS]

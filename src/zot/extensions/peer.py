@@ -1,4 +1,4 @@
-"""A running extension as a source and a sink of frames. What a frame means is not known here."""
+"""A running extension as a source and sink of frames, whose meaning is not known here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TakeFrame = Callable[[proto.FromExtension | proto.Unknown | LineTooLong], None]
 
 
 class ExtensionProcess(LineProcess):
-    """One life of an extension's process, from start to end."""
+    """One process of an extension, from start to end."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class ExtensionProcess(LineProcess):
         on_frame: TakeFrame,
         on_end: Callable[[str], None],
     ) -> None:
-        """`on_frame` and `on_end` are called by the reading thread; `on_end` once, as the last."""
+        """`on_frame` and `on_end` are called by the reading thread; `on_end` once, at the end."""
 
         def take(line: bytes | LineTooLong) -> bool:
             if isinstance(line, LineTooLong):
@@ -44,7 +44,7 @@ class ExtensionProcess(LineProcess):
         super().__init__(f"ext-{name}", process, log, limits, on_line=take, on_end=on_end)
 
     def send(self, frame: proto.ToExtension) -> bool:
-        """Hand over a frame; False if the extension no longer listens."""
+        """Send a frame; False if the extension no longer reads."""
         return self.send_line(proto.encode(frame))
 
     def shut_down(self) -> None:

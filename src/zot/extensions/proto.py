@@ -1,6 +1,6 @@
-"""The words zot and an extension exchange: one JSON object a line, told apart by `type`.
+"""The frames between zot and an extension: one JSON object per line, tagged by `type`.
 
-This file knows shapes only. Who sends what when, and what it means, is in extension.py.
+Only their shapes. Their order and meaning are in extension.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zot.text import Frozen, check_nesting, whole_value
 
 PROTOCOL_VERSION = 1
 MAX_LINE = 4 * 1024 * 1024
-"""Bytes of one line, in both directions."""
+"""Maximum size of one line in bytes, in both directions."""
 
 EVENTS = (
     "session_start",
@@ -37,31 +37,31 @@ EVENTS = (
     "subagent_start",
     "subagent_stop",
 )
-"""What an extension can subscribe to. Other names are accepted and never sent."""
+"""Events to subscribe to. Other names are accepted and never sent."""
 
 INTERCEPTS = ("tool_call", "turn_start", "assistant_message", "before_agent_start")
-"""What an extension can stop or change before it happens."""
+"""Events that an extension can block or change before they happen."""
 
 MAX_PANEL_LINES = 500
 MAX_PANEL_LINE = 1_000
 
 CAPABILITIES = ("ask", "call_tool", "fail_closed", "tool_cancel", "tool_progress")
-"""What this host offers beyond the frames every host knows; sent in `hello_ack`."""
+"""Features of this host beyond the basic frames; sent in `hello_ack`."""
 
 
 class Content(Frozen, omit_defaults=True):
-    """A piece of a tool's result: text, or an image in base64."""
+    """A block of a tool's result: text, or an image in base64."""
 
     type: str
     text: str = ""
     mime_type: str = ""
     data: str = ""
     format: str = ""
-    """`markdown`: how a user interface may show the text."""
+    """`markdown`: a hint for showing the text."""
 
 
 class Panel(Frozen):
-    """A small window an extension draws as lines of text."""
+    """A small window that an extension draws as lines of text."""
 
     id: str = ""
     title: str = ""
@@ -70,7 +70,7 @@ class Panel(Frozen):
 
 
 def panel_dict(panel: Panel) -> dict[str, Json]:
-    """A panel as an event carries it, cut to what a window can show."""
+    """Convert a panel for an event, cut to the maximum size."""
     return {
         "id": panel.id[:MAX_PANEL_LINE],
         "title": panel.title[:MAX_PANEL_LINE],
@@ -84,19 +84,19 @@ class ExtensionFrame(Frozen, tag_field="type"):
 
 
 class IdFrame(ExtensionFrame):
-    """A request, or what belongs to one: the answer has the id of what it answers."""
+    """A request, or a frame that belongs to one: an answer has the id of its request."""
 
     id: str
 
 
 class NamedFrame(IdFrame):
-    """About a tool or a command."""
+    """A frame about a tool or a command."""
 
     name: str
 
 
 class PanelFrame(ExtensionFrame):
-    """About a panel that is open."""
+    """A frame about an open panel."""
 
     panel_id: str
 
@@ -105,7 +105,7 @@ class PanelFrame(ExtensionFrame):
 
 
 class Hello(ExtensionFrame, tag="hello"):
-    """The first frame: who is there."""
+    """The first frame: name and version of the extension."""
 
     name: str
     version: str = ""
@@ -124,27 +124,27 @@ class RegisterTool(Registration, tag="register_tool"):
     schema: Json = None
     """JSON Schema of the arguments; none means a tool without arguments."""
     timeout: float = 60.0
-    """Seconds a call may take."""
+    """Timeout of a call in seconds."""
     interactive: bool = False
-    """Waits for a person: has no timeout, and is refused where nobody sits."""
+    """Waits for a person: has no timeout, and is refused where there is no user."""
     deferred: bool = False
-    """The model does not see it before a result names it in `activate_tools`."""
+    """Hidden from the model until a result names it in `activate_tools`."""
     exposure: str = ""
-    """`deferred` means the same; every other word: the model sees it at once."""
+    """`deferred` equals `deferred: true`; any other value: visible at once."""
     replay: str = "never"
-    """What may be done with a call that a crash cut off, in a durable run: `never` (it is not run
-    again), `reconcile` (`tool_reconcile` asks), `idempotent` (again, with the same key), `safe`."""
+    """Handling of a call that a crash cut off, in a durable run: `never` (do not run it again),
+    `reconcile` (send `tool_reconcile`), `idempotent` (run again, with the same key), `safe`."""
 
 
 class Ready(ExtensionFrame, tag="ready"):
-    """All first registrations were sent."""
+    """All initial registrations were sent."""
 
 
 class Subscribe(ExtensionFrame, tag="subscribe"):
     events: tuple[str, ...] = ()
     intercept: tuple[str, ...] = ()
     fail_closed: bool = False
-    """No answer (too late, crashed, stopped) means blocked instead of allowed."""
+    """No answer (too late, crashed, stopped) blocks instead of allowing."""
 
 
 class EventInterceptResponse(IdFrame, tag="event_intercept_response"):
@@ -161,21 +161,21 @@ class ToolResult(IdFrame, tag="tool_result"):
     content: tuple[Content, ...] = ()
     is_error: bool = False
     structured_content: Json = None
-    """Facts for user interfaces; the model does not see them."""
+    """Data for user interfaces; the model does not see it."""
     activate_tools: tuple[str, ...] = ()
-    """Deferred tools of this extension that the model is to see from now on."""
+    """Deferred tools of this extension to show to the model from now on."""
     state: str = "done"
     """To `tool_reconcile`: `done`, `not_done` or `unknown`."""
 
 
 class ToolProgress(IdFrame, tag="tool_progress"):
-    """A piece of output while a call is running."""
+    """A piece of output of a running call."""
 
     text: str
 
 
 class CommandResponse(IdFrame, tag="command_response"):
-    """The answer to `command_invoked`; the field named like the action holds its text."""
+    """The answer to `command_invoked`; the field named after the action holds its text."""
 
     action: str = "noop"
     prompt: str = ""
@@ -195,11 +195,11 @@ class PanelRender(PanelFrame, tag="panel_render"):
 
 
 class PanelClose(PanelFrame, tag="panel_close"):
-    """Goes both ways: whoever closes the panel tells the other."""
+    """Sent in both directions, by the side that closes the panel."""
 
 
 class OpenPanel(ExtensionFrame, tag="open_panel"):
-    """A panel nobody asked for with a command."""
+    """Open a panel without a command."""
 
     panel: Panel
 
@@ -210,16 +210,16 @@ class Notify(ExtensionFrame, tag="notify"):
 
 
 class Ask(ExtensionFrame, DialogText, kw_only=True, tag="ask"):
-    """A question to the person in front of zot; answered by `answer`."""
+    """A question to the user; answered by `answer`."""
 
     id: str
     method: str
     """confirm, select, input or editor."""
     timeout: float = 300.0
-    """Seconds; then the question counts as cancelled."""
+    """Seconds; then the question is cancelled."""
     parent_id: str = ""
-    """The `tool_call` in whose course it is asked: where several agents share the extension, the
-    person in front of that one is asked."""
+    """Id of the `tool_call` during which it is asked: if several agents share the extension, the
+    user of that one is asked."""
 
 
 class Submit(ExtensionFrame, tag="submit"):
@@ -229,13 +229,13 @@ class Submit(ExtensionFrame, tag="submit"):
 
 
 class SubmitSlash(ExtensionFrame, tag="submit_slash"):
-    """Run this slash command as if the person had typed it, where the host allows it."""
+    """Run this slash command as if the user had typed it, where the host allows it."""
 
     text: str
 
 
 class ClearNotes(ExtensionFrame, tag="clear_notes"):
-    """The extension's notes are out of date. zot writes a note once, so there is nothing to do."""
+    """Clear the extension's notes. Ignored: zot shows each note once."""
 
 
 class CallTool(NamedFrame, tag="call_tool"):
@@ -243,7 +243,7 @@ class CallTool(NamedFrame, tag="call_tool"):
 
     args: dict[str, Json] = {}
     parent_id: str = ""
-    """The `tool_call` in whose course this one is made."""
+    """Id of the `tool_call` during which this call is made."""
 
 
 class CallToolCancel(IdFrame, tag="call_tool_cancel"): ...
@@ -277,7 +277,7 @@ FromExtension = (
 
 
 class Unknown(Frozen):
-    """A frame of a type this zot does not know: from a newer SDK, and no reason to stop."""
+    """A frame of an unknown type, from a newer SDK; it is ignored."""
 
     type: str
 
@@ -292,7 +292,7 @@ class HelloAck(ExtensionFrame, tag="hello_ack"):
     cwd: str
     extension_dir: str
     data_dir: str
-    """Where the extension keeps its files: its own folder, where that can be written to."""
+    """Folder for the extension's files: its own folder, if that is writable."""
     protocol_version: int = PROTOCOL_VERSION
     capabilities: tuple[str, ...] = CAPABILITIES
 
@@ -300,26 +300,26 @@ class HelloAck(ExtensionFrame, tag="hello_ack"):
 class CommandInvoked(NamedFrame, tag="command_invoked"):
     args: str = ""
     session_id: str | UnsetType = UNSET
-    """The conversation in which it was typed."""
+    """The session in which it was typed."""
 
 
 class ToolCall(NamedFrame, tag="tool_call"):
     args: dict[str, Json] = {}
     key: str | UnsetType = UNSET
-    """In a durable run: names the call, the same at every attempt."""
+    """In a durable run: identifies the call, equal in every attempt."""
     session_id: str | UnsetType = UNSET
-    """The conversation whose call it is: agents of one directory share their extensions."""
+    """The session of the call: agents in one directory share their extensions."""
 
 
 class ToolReconcile(NamedFrame, tag="tool_reconcile"):
-    """What became of a call that a crash cut off? Nothing is to be done."""
+    """Ask what became of a call that a crash cut off, without running anything."""
 
     args: dict[str, Json]
     key: str
 
 
 class ToolCancel(IdFrame, tag="tool_cancel"):
-    """The call was given up; its answer will be ignored."""
+    """The call was cancelled or timed out; its answer will be ignored."""
 
 
 class Result(Frozen, omit_defaults=True):
@@ -329,27 +329,27 @@ class Result(Frozen, omit_defaults=True):
 
 
 class OpenToolCall(Frozen):
-    """A tool call that a crash cut off, and what is done about it."""
+    """A tool call that a crash cut off, and how it is handled."""
 
     tool_id: str
     tool_name: str
     started: bool
-    """It had begun, and may have taken effect."""
+    """The call had begun, and may have taken effect."""
     replay: str
 
 
 class EventHead(ExtensionFrame, kw_only=True):
-    """What every event tells."""
+    """Fields of every event."""
 
     event: str
     session_id: str
     cwd: str
     sequence: int
-    """Grows with every event of the host; gaps are events that were not subscribed to."""
+    """Increases with every event of the host; gaps are events without a subscription."""
 
 
 class Payload(EventHead, kw_only=True):
-    """Which of these are there depends on the event."""
+    """Fields of events; which are present depends on the event."""
 
     reason: str | UnsetType = UNSET
     """session_end: shutdown, session_switch or reload."""
@@ -361,13 +361,13 @@ class Payload(EventHead, kw_only=True):
     tool_id: str | UnsetType = UNSET
     tool_name: str | UnsetType = UNSET
     tool_args: dict[str, Json] | UnsetType = UNSET
-    """tool_result: as the guards left them."""
+    """tool_result: as changed by the guards."""
     tool_args_raw: str | UnsetType = UNSET
-    """In the place of `tool_args`: what the model wrote is not a JSON object."""
+    """Instead of `tool_args`, if the model wrote no JSON object."""
     tool_preview: str | UnsetType = UNSET
-    """tool_confirmation_requested: the call as the person sees it."""
+    """tool_confirmation_requested: the call as shown to the user."""
     queued: bool | UnsetType = UNSET
-    """user_prompt_submit: it came while a run was at work, and waited."""
+    """user_prompt_submit: the prompt arrived during a run, and was queued."""
     decision: str | UnsetType = UNSET
     """permission_decision: approved, denied or cancelled."""
     source: str | UnsetType = UNSET
@@ -387,14 +387,14 @@ class Payload(EventHead, kw_only=True):
     agent_id: str | UnsetType = UNSET
     """subagent_start, subagent_stop: the agent's name on zot's wire."""
     agent_run_id: str | UnsetType = UNSET
-    """The id of its conversation."""
+    """The id of its session."""
     run: str | UnsetType = UNSET
     """run_resumed: the name of the run that another process began."""
     attempt: int | UnsetType = UNSET
     away: float | UnsetType = UNSET
-    """run_resumed: seconds since that process was last heard of."""
+    """run_resumed: seconds since the last sign of life of that process."""
     open_calls: tuple[OpenToolCall, ...] | UnsetType = UNSET
-    """run_resumed: what was cut off."""
+    """run_resumed: the calls that were cut off."""
     name: str | UnsetType = UNSET
     system_prompt: str | UnsetType = UNSET
 
@@ -425,10 +425,10 @@ class Answer(IdFrame, tag="answer"):
     """The answer to `ask`."""
 
     value: str | None = None
-    """What was chosen or typed."""
+    """The chosen or typed text."""
     confirmed: bool = False
     cancelled: bool = False
-    """Nobody was there, nobody answered in time, or the person did not want to."""
+    """No user was there, the time was over, or the user declined."""
 
 
 class HostToolResult(NamedFrame, tag="tool_result"):
@@ -472,13 +472,13 @@ _KNOWN = frozenset(kind.__struct_config__.tag for kind in FromExtension.__args__
 
 
 def encode(frame: ToExtension | FromExtension) -> bytes:
-    """One line, ended by LF, that no reader can split wrongly."""
+    """Encode a frame as one line, ended by LF, that no reader can split wrongly."""
     return encode_line(frame)
 
 
 def decode(line: bytes) -> FromExtension | Unknown:
-    """A line of an extension. Raises BadFrame: not JSON, not an object, or a known type with fields
-    of the wrong kind."""
+    """Decode a line of an extension. Raises BadFrame: not JSON, not an object, or a known type with
+    invalid fields."""
     try:
         check_nesting(line)
     except RecursionError as error:
@@ -490,20 +490,21 @@ def decode(line: bytes) -> FromExtension | Unknown:
 
 
 def id_of(start: bytes) -> str | None:
-    """Whose answer a line was that is too long to be read, from its first bytes."""
+    """Return the id in the first bytes of a line that is too long to be read."""
     shown = re.search(rb'"id"\s*:\s*"([^"\\]{1,64})"', start)
     return shown[1].decode("ascii", "replace") if shown else None
 
 
 def decode_from_host(line: bytes) -> ToExtension:
-    """A line of zot, as an extension sees it; for tests and documentation."""
+    """Decode a line of zot, like an extension; for tests and documentation."""
     return _to_extension.decode(line)
 
 
 def _decode_leniently(line: bytes) -> FromExtension | Unknown:
-    """Go programs write null for an empty list or text, and newer ones use unknown types."""
+    """Accept null for an empty list or text, as Go programs write it, and unknown types of newer
+    SDKs."""
     try:
-        # Half an emoji is no JSON to msgspec, but many programs write it; loaded for those only.
+        # Half an emoji is no JSON to msgspec, but many programs write it; imported only for those.
         import json
 
         value = whole_value(json.loads(line.decode("utf-8", "replace")))
@@ -533,7 +534,8 @@ Direction = Literal["from_extension", "to_extension"]
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of the protocol: `from_extension` and `to_extension` describe one line each."""
+    """Return the JSON Schema of the protocol: `from_extension` and `to_extension` describe a line
+    each."""
     (from_extension, to_extension), components = msgspec.json.schema_components(
         [FromExtension, ToExtension],
         ref_template="#/$defs/{name}",

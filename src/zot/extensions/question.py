@@ -1,4 +1,4 @@
-"""A question to an extension, and the place where its answers arrive."""
+"""A question to an extension, and the queue of its answers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from zot.extensions.proto import CommandResponse, EventInterceptResponse, ToolPr
 from zot.text import Frozen
 
 MAX_PROGRESS = 64 * 1024
-"""Characters of progress that wait to be shown; of more, the end is kept."""
+"""Maximum number of queued characters of progress; of more, the end is kept."""
 
 
 class NoAnswer(Frozen):
-    """There will be no answer."""
+    """No answer will come."""
 
     reason: str
 
 
 class TimedOut(Frozen):
-    """The extension runs, but the time is over."""
+    """The extension runs, but the timeout has passed."""
 
     reason: str = "it did not answer in time"
 
@@ -30,17 +30,17 @@ Answer = ToolResult | ToolProgress | CommandResponse | EventInterceptResponse | 
 
 
 class Question:
-    """Waited for by one thread, answered by the extension's reading thread."""
+    """A question: one thread waits for it, the extension's reading thread answers it."""
 
     def __init__(self, id: str, guest: Guest) -> None:
         self.id = id
         self.guest = guest
-        """Who asks."""
+        """The runtime that asks."""
         self._answers: deque[Answer] = deque()
         self._arrived = threading.Condition()
 
     def put(self, answer: Answer) -> None:
-        """Never blocks. Progress that nobody took yet grows instead of queueing up."""
+        """Add an answer; never blocks. Pending progress is merged instead of queued."""
         with self._arrived:
             last = self._answers[-1] if self._answers else None
             if isinstance(answer, ToolProgress) and isinstance(last, ToolProgress):
@@ -50,7 +50,7 @@ class Question:
             self._arrived.notify_all()
 
     def wait(self, deadline: float | None, cancel: Cancel) -> Answer:
-        """The next answer; TimedOut when the deadline passed. Raises Cancelled: the turn was
+        """Return the next answer; TimedOut when the deadline passed. Raises Cancelled: the turn was
         aborted meanwhile."""
         if not cancel.wait_for(self._arrived, lambda: bool(self._answers), deadline):
             return TimedOut()

@@ -1,4 +1,4 @@
-"""Whether the schema an extension gives for its tool can be handed to a model."""
+"""Check of the schema that an extension gives for its tool, before a model gets it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from zot.errors import ExtensionError
 from zot.provider.types import Json
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every provider accepts."""
+"""Tool names that every provider accepts."""
 COMMAND_NAME = re.compile(r"[A-Za-z0-9_:.-]{1,64}")
 MAX_BYTES = 256 * 1024
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def check(schema: Json) -> dict[str, Json]:
-    """The schema, completed to an object schema. Raises ExtensionError: no object schema, not
-    valid, too large, or with a remote reference."""
+    """Return the schema, completed to an object schema. Raises ExtensionError: no object schema,
+    invalid, too large, or with a remote reference."""
     if schema is None:
         schema = {}
     if not isinstance(schema, dict):

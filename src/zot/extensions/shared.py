@@ -1,6 +1,5 @@
-"""The hosts of extensions that the runtimes of one process share: one for each directory, trust and
-choice of extensions.
-"""
+"""Extension hosts shared by the runtimes of one process: one for each directory, trust and choice
+of extensions."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class SharedHosts:
         self._hosts: dict[Hashable, ExtensionHost] = {}
 
     def join(self, key: Hashable, guest: Guest, make: Callable[[], ExtensionHost]) -> ExtensionHost:
-        """The host of this key, which is made and started for the first one that asks."""
+        """Return the host of this key; make and start it for the first guest."""
         with self._lock:
             host = self._hosts.get(key)
             if host is None:
@@ -31,7 +30,7 @@ class SharedHosts:
             return host
 
     def leave(self, key: Hashable, guest: Guest) -> None:
-        """The host ends with its last guest."""
+        """Leave the host, and close it after its last guest."""
         with self._lock:
             host = self._hosts[key]
             last = host.leave(guest)

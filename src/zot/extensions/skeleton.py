@@ -1,4 +1,4 @@
-"""`zot ext new`: a folder with a small extension that works, in one of four languages."""
+"""`zot ext new`: creates a folder with a small working extension, in one of four languages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ BUILD_SECONDS = 120
 
 
 def create(name: str, language: str, parent: Path) -> list[Path]:
-    """Write the folder `parent/name`; the files in it. Raises ExtensionError: the name cannot be
-    used, or the folder is there already."""
+    """Write the folder `parent/name`, and return its files. Raises ExtensionError: the name is
+    invalid, or the folder exists."""
     if not NAME.fullmatch(name):
         raise ExtensionError(
             f"the name {name!r} cannot be used: 1 to 64 letters, digits, '.', '_' or '-'"
@@ -46,7 +46,7 @@ def create(name: str, language: str, parent: Path) -> list[Path]:
 
 
 def _build(folder: Path, name: str) -> None:
-    """Compile it, where that is possible; the README says how otherwise."""
+    """Compile it if Go is installed; otherwise the README says how."""
     go = shutil.which("go")
     if go is not None:
         subprocess.run(

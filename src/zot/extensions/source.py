@@ -1,6 +1,6 @@
-"""What a runtime sees of its extensions: tools, a guard, a listener, commands.
+"""The extensions of a runtime: tools, a guard, a listener, commands.
 
-Loads nothing of the extension host unless there are extensions: most users have none.
+Loads no code of the extension host unless there are extensions: most users have none.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 
 class ExtensionOptions(Frozen, kw_only=True):
-    """Where extensions come from, in plain strings: this is made on every start."""
+    """Sources and dependencies of extensions, in plain strings: built on every start."""
 
     cwd: str
     around: Surroundings
     explicit: Sequence[str]
-    """Folders that were named."""
+    """Folders given by name."""
     search: bool
     trusted: Callable[[], bool]
-    """Whether those of the project may run."""
+    """Whether the project's extensions may run."""
     names: Sequence[str] | None
-    """The only tools they may bring; None: all."""
+    """The only tools to accept; None: all."""
     secrets: frozenset[str]
     reserved: frozenset[str]
     """Names of built-in tools."""
@@ -59,19 +59,19 @@ class ExtensionOptions(Frozen, kw_only=True):
         return self.around.home
 
     def check(self) -> None:
-        """What was asked for by name may be a guard: without it nothing must run. Raises
+        """Check the named folders: one may be a guard, without which nothing must run. Raises
         ConfigError: a folder of `explicit` holds no extension."""
         for folder in self.explicit:
             if not os.access(f"{folder}/extension.json", os.F_OK):
                 raise ConfigError(f"--ext {folder!r}: there is no extension.json in it")
 
     def any(self) -> bool:
-        """Whether there can be an extension to start."""
+        """Whether there may be an extension to start."""
         return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
 
 
 class ServedBy(Frozen):
-    """The host of a runtime's extensions, and who the runtime is there."""
+    """The host of a runtime's extensions, and the runtime's guest there."""
 
     host: ExtensionHost
     guest: Guest
@@ -79,7 +79,7 @@ class ServedBy(Frozen):
 
 class Extensions(hook.Hook):
     """The extensions of one runtime: a source of tools, commands and panels, and a Hook that asks
-    them. It does nothing before it is started."""
+    them. Inactive until it is started."""
 
     name = "extensions"
     instant = False
@@ -97,15 +97,15 @@ class Extensions(hook.Hook):
         self._tools: tuple[Tool, ...] = ()
         self._session = ""
         self._generation = 0
-        """Of the host, when the tools were taken: a reload makes new ones."""
+        """Generation of the host when the tools were taken: a reload makes new ones."""
         self._closed = False
         self.idle = True
         self.next_look = 0.0
 
-    # --- life --------------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------
 
     def start(self, host: SourceHost) -> None:
-        """Start them, if there are any; returns at once."""
+        """Start the extensions, if there are any; returns at once."""
         with self._lock:
             self._runtime = host
             if self._served is not None or self._closed:
@@ -117,11 +117,11 @@ class Extensions(hook.Hook):
             self._served = self._join(host)
             self._announce_session(self._served, host)
             host.add_listener(self.listen, first=True)
-            self.next_look = 0.0  # what they bring may change before every run
+            self.next_look = 0.0  # tools may change before every run
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until they are ready, and take the tools they bring. Raises Cancelled:
-        the run was aborted meanwhile."""
+        """Before a run: wait until the extensions are ready, and take their tools. Raises
+        Cancelled: the run was aborted meanwhile."""
         served, runtime = self._served, self._runtime
         if served is None or runtime is None:
             return
@@ -139,7 +139,7 @@ class Extensions(hook.Hook):
             self._tools, self._generation = tools, generation
 
     def _tools_changed(self) -> None:
-        """A tool was activated, in the midst of a run."""
+        """Update the tools during a run, after one was activated."""
         if self._served is not None and self._runtime is not None:
             self._take_tools(self._served)
             self._runtime.tools_changed()
@@ -148,8 +148,8 @@ class Extensions(hook.Hook):
         return self._tools
 
     def reload(self) -> list[ExtensionState]:
-        """Stop all and start those that are there now; between runs only. Also for the other
-        runtimes that share them: what those have asked fails, and they take the new ones up."""
+        """Stop all extensions and start those on disk; between runs only. Affects all runtimes that
+        share them: their open questions fail, and they take the new tools."""
         if self._served is None:
             return []
         host = self._served.host
@@ -232,7 +232,7 @@ class Extensions(hook.Hook):
     # --- inside ------------------------------------------------------------------------------
 
     def _join(self, runtime: SourceHost) -> ServedBy:
-        """Share the host of those whose extensions are the same, or make one."""
+        """Join the host of runtimes with equal settings, or make one."""
         from zot.extensions import guest as guests
 
         guest = guests.Guest(
@@ -283,7 +283,7 @@ class Extensions(hook.Hook):
         )
 
     def _announce_session(self, served: ServedBy, runtime: SourceHost) -> None:
-        """Tell which conversation it is, when it is another one than before."""
+        """Announce the session if it changed."""
         if self._session != runtime.session_id:
             if self._session:
                 served.host.session_ended("session_switch", served.guest)
@@ -291,9 +291,9 @@ class Extensions(hook.Hook):
             served.host.session_started(self._session, served.guest)
 
     def _run_tool(self, name: str, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        """A tool of another source for an extension, with the guards of every other call."""
+        """Run a tool of another source for an extension, with the guards of any other call."""
         runtime = self._runtime
-        assert runtime is not None  # whoever asks was started with it
+        assert runtime is not None  # extensions start after `_runtime` is set
         call = ToolCall(context.call_id, name, args)
         return runtime.call_tool(self, call, context.cancel, runtime.show)
 
@@ -311,12 +311,12 @@ def _state(extension: HostedExtension) -> ExtensionState:
 
 
 def _face(tool: Tool) -> tuple[str, str, dict[str, Json]]:
-    """What the model sees of a tool."""
+    """Return the parts of a tool that the model sees."""
     return tool.name, tool.description, tool.schema
 
 
 def _grace(environ: Mapping[str, str]) -> float:
-    """Seconds that extensions may take to be ready; a slow machine can give them more."""
+    """Return the seconds in which extensions should be ready; a slow machine can set more."""
     try:
         return max(0.1, float(environ.get("ZOT_EXT_GRACE", "") or 3.0))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A tool that an extension brought, as the loop sees it: an ordinary Tool."""
+"""A tool of an extension, as the loop sees it: an ordinary Tool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zot.provider.types import Image, Json, Text
 
 NO_CONTENT = "(extension returned no content)"
 MAX_TEXT = 256 * 1024
-"""Characters of a tool's text that reach the model."""
+"""Maximum number of characters of a tool's text that reach the model."""
 
 
 class ExtensionTool:
@@ -42,7 +42,7 @@ class ExtensionTool:
         )
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
-        """Only where the extension said that it can be asked."""
+        """Ask what became of a call; only if the extension supports that."""
         answer = self._asked(
             lambda id: proto.ToolReconcile(id, self.name, args, context.key), context
         )
@@ -56,7 +56,7 @@ class ExtensionTool:
     def _asked(
         self, frame: Callable[[str], proto.ToExtension], context: ToolContext
     ) -> proto.ToolResult:
-        """The extension's answer. Raises ToolError when there is none."""
+        """Send a frame and return the answer. Raises ToolError when there is none."""
         timeout = None if self._info.interactive else self._info.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._extension.wait_live(time.monotonic() + 5, context.cancel):
@@ -122,7 +122,7 @@ class ExtensionTool:
 
 
 def _cut(content: list[Text | Image]) -> list[Text | Image]:
-    """Keep the first characters of all texts together, and say so."""
+    """Cut the texts at the limit in total, with a note."""
     kept: list[Text | Image] = []
     left = MAX_TEXT
     for block in content:

@@ -1,1 +1,1 @@
-"""The client for MCP servers: programs and web services that bring tools, prompts and resources."""
+"""Client for MCP servers: programs and web services that offer tools, prompts and resources."""

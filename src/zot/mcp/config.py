@@ -1,6 +1,6 @@
-"""Which MCP servers there are: the `mcpServers` of files, and of programs that embed zot.
+"""Configuration of MCP servers: `mcpServers` of files, and entries of programs that embed zot.
 
-Nothing is started here, and no variable is looked up before its server is needed.
+Starts nothing, and expands a server's variables only when that server is needed.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ USER_FILE = "mcp.json"
 MAX_BYTES = 1024 * 1024
 MAX_SERVERS = 200
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""Names end up in names of files (the log) and of tools, so they are kept plain."""
+"""Server names, kept plain because they become parts of file names (the log) and tool names."""
 START_SECONDS = 30.0
 CALL_SECONDS = 300.0
 LONGEST = 3_600.0
 
 Origin = Literal["given", "user", "project"]
-"""`given`: by a program that embeds zot; it counts first, then what the user wrote."""
+"""Origin of an entry. `given`, by a program that embeds zot, takes precedence; then `user`."""
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
 class OAuthConfig(Frozen, forbid_unknown_fields=True):
-    """What the user knows about the login of a server; all of it can be found out, if not."""
+    """Login settings of a server; all are optional, missing ones are discovered."""
 
     client_id: str = ""
     client_secret: str = ""
@@ -48,7 +48,7 @@ class OAuthConfig(Frozen, forbid_unknown_fields=True):
 
 
 class _Wishes(Frozen, kw_only=True):
-    """What is kept as the file has it."""
+    """Fields that are copied unchanged from the file."""
 
     command: str = ""
     args: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ class _Wishes(Frozen, kw_only=True):
     oauth: OAuthConfig = OAuthConfig()
     enabled: bool = True
     tools: tuple[str, ...] | None = None
-    """The only ones to offer; None: all."""
+    """Names of the only tools to offer; None: all."""
     timeout: float = CALL_SECONDS
     startup_timeout: float = START_SECONDS
     lazy: bool | None = None
-    """Whether its tools stand behind the one tool `mcp`; None: if there are many."""
+    """Whether to offer its tools through the single tool `mcp`; None: only if there are many."""
     required: bool = False
     trust: bool = False
-    """The user believes what it says about its tools: those that only read run unasked."""
+    """The user trusts its tool annotations: read-only tools run without approval."""
     network: bool = False
     """With --jail: whether it may use the network."""
 
@@ -74,17 +74,17 @@ class ServerConfig(_Wishes, kw_only=True):
     name: str
     origin: Origin
     folder: str
-    """Where its program runs, and for a project's server a part of what is trusted."""
+    """Working directory of its program; part of the fingerprint of a project's server."""
 
     @property
     def shown(self) -> str:
-        """What a person should see before it is started."""
+        """The command or URL to show to the user before the server starts."""
         words = [f"{name}={value!r}" for name, value in self.env.items()]
         return self.url or " ".join([*words, self.command, *map(repr, self.args)])
 
 
 class _Entry(_Wishes, kw_only=True):
-    """One of `mcpServers`, as several programs write it."""
+    """An entry of `mcpServers`, with the spellings of several programs."""
 
     type: str = ""
     cwd: str = ""
@@ -99,7 +99,7 @@ class Configured(Frozen):
     servers: tuple[ServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
     hint: str = ""
-    """What is there, and waits for a word of the user's."""
+    """A note about configuration that waits for the user's consent."""
 
 
 UNTRUSTED = (
@@ -121,7 +121,7 @@ def project_path(cwd: str) -> str:
 def read_all(
     cwd: str, home: str, entries: Mapping[str, Json], *, files: bool, trusted: bool
 ) -> Configured:
-    """Every server, each name once: a project's may not take the name of a user's."""
+    """Return all servers, with unique names: a project's server cannot replace a user's."""
     parts = [parse_servers(entries, "given", cwd)] if entries else []
     hint = ""
     if files:
@@ -143,7 +143,7 @@ def read_all(
 
 
 def read_file(path: str, origin: Origin, folder: str, inside: str | None) -> Configured:
-    """The servers of a file; what is wrong with it is told, never raised."""
+    """Return the servers of a file; errors are collected in `problems`, never raised."""
     try:
         data = read_own(path, inside, MAX_BYTES)
     except FileNotFoundError:
@@ -159,7 +159,7 @@ def read_file(path: str, origin: Origin, folder: str, inside: str | None) -> Con
 
 
 def decode_file(data: bytes) -> dict[str, Json]:
-    """The entries of a file. Raises ConfigError."""
+    """Return the entries of a file. Raises ConfigError."""
     try:
         content = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -171,7 +171,7 @@ def decode_file(data: bytes) -> dict[str, Json]:
 
 
 def parse_servers(entries: Mapping[str, Json], origin: Origin, folder: str) -> Configured:
-    """The servers of a mapping from names to entries; one that is wrong does not harm the rest."""
+    """Parse a mapping from names to entries; an invalid entry does not affect the others."""
     servers, problems = [], []
     for name, entry in entries.items():
         try:
@@ -182,7 +182,7 @@ def parse_servers(entries: Mapping[str, Json], origin: Origin, folder: str) -> C
 
 
 def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerConfig:
-    """Raises ConfigError, which says what is wrong with the entry."""
+    """Parse one entry. Raises ConfigError, which says what is wrong with it."""
     if NAME.fullmatch(name) is None:
         raise ConfigError("its name must have 1 to 64 letters, digits, dots, - or _")
     try:
@@ -205,21 +205,21 @@ def parse_server(name: str, entry: Json, origin: Origin, folder: str) -> ServerC
     wishes = {field: getattr(raw, field) for field in _Wishes.__struct_fields__}
     wishes["url"] = url
     wishes["enabled"] = raw.enabled and not raw.disabled
-    if origin == "project":  # nobody vouches for himself
+    if origin == "project":  # a project cannot vouch for itself
         wishes["trust"] = wishes["network"] = False
     place = os.path.abspath(os.path.join(folder, os.path.expanduser(raw.cwd)))
     return ServerConfig(name=name, origin=origin, folder=place, **wishes)
 
 
 def check_address(url: str) -> None:
-    """Raises ConfigError for an address that must not be used: others could read along."""
+    """Raises ConfigError for an address that is neither https nor local: others could read it."""
     address = parse_url(split_query(url)[0])
     if address.scheme != "https" and not is_loopback(address.host):
         raise ConfigError(f"{url!r}: an address that is not on this machine needs https")
 
 
 def from_acp(servers: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
-    """ACP's list of servers, with its lists of names and values, as entries by name."""
+    """Convert ACP's list of servers, with its name/value lists, to entries by name."""
     entries: dict[str, Json] = {}
     for server in servers:
         entry = dict(server)
@@ -237,12 +237,12 @@ def from_acp(servers: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
     return entries
 
 
-# --- what it stands for ----------------------------------------------------------------------
+# --- identity and variables ------------------------------------------------------------------
 
 
 def fingerprint(server: ServerConfig) -> str:
-    """Another one for every entry that starts something else, or asks somebody else."""
-    # `./server.py` is another program in another project.
+    """Return a hash that differs for every entry that runs another program or calls another URL."""
+    # `./server.py` is a different program in each project.
     place = os.path.realpath(server.folder) if server.origin == "project" else ""
     parts: Sequence[Json] = (
         place,
@@ -259,8 +259,8 @@ def fingerprint(server: ServerConfig) -> str:
 def expanded(
     server: ServerConfig, environ: Mapping[str, str], keys: Collection[str]
 ) -> ServerConfig:
-    """The server with `${VAR}` and `${VAR:-default}` filled in. A project's file may not use the
-    variables named by `keys`, which hold keys of the user's.
+    """Return the server with `${VAR}` and `${VAR:-default}` expanded. A project's file may not use
+    the variables in `keys`, which hold the user's API keys.
 
     Raises:
         ConfigError: a variable is not set, or may not be used.
@@ -298,8 +298,8 @@ def expanded(
 
 
 def changed_file(path: str, name: str, entry: Mapping[str, Json] | None) -> bytes:
-    """The file with one entry put in, or taken out; all else stays as it is. Raises ConfigError:
-    the file cannot be read, or there is no such entry to take out."""
+    """Return the file's content with one entry added or removed; the rest is unchanged. Raises
+    ConfigError: the file cannot be read, or there is no such entry to remove."""
     data = read_bytes(path)
     try:
         content = msgspec.json.decode(data) if data and data.strip() else {}

@@ -1,6 +1,6 @@
-"""A conversation with one server, of either era: the handshake, its lists, calls and questions.
+"""A session with one server, of either era: handshake, lists, calls and questions.
 
-It knows no transport (see link.py) and no tool of the loop (see tool.py).
+Independent of the transport (see link.py) and of the loop's tools (see tool.py).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from zot.provider.types import Json
 from zot.text import prepared
 
 PROBE_SECONDS = 5.0
-"""How long a server may be silent about its version before the older handshake is tried."""
+"""Seconds to wait for an answer about the version before trying the older handshake."""
 MAX_ROUNDS = 8
+"""Maximum number of times that one call may return with questions."""
 MAX_STATE = 64 * 1024
-"""Bytes of questions, and of what the server wants back with the answers, that are kept."""
-"""How often one call may come back with questions."""
+"""Maximum size, in bytes, of questions and their request state that are saved for a resume."""
 MAX_INSTRUCTIONS = 4_096
 
 TakeProgress = Callable[[str], None]
@@ -35,12 +35,12 @@ MakeLink = Callable[["McpConnection"], Link]
 
 
 class McpConnection:
-    """Open after `open`. Safe for several threads: each request waits for itself."""
+    """A connection, ready after `open`. Thread-safe: each request waits on its own."""
 
     def __init__(
         self, make_link: MakeLink, asker: ServerDialogs, changed: Callable[[], None]
     ) -> None:
-        """`changed` is called when the server says that its lists did."""
+        """`changed` is called when the server reports changed lists."""
         self._asker = asker
         self._changed = changed
         self._tokens = count(1)
@@ -56,8 +56,8 @@ class McpConnection:
     # --- the handshake -----------------------------------------------------------------------
 
     def open(self, era: protocol.Era | None, patience: Patience, cancel: Cancel) -> None:
-        """Find out how the server speaks; `era`: how it did the last time. Raises McpError: it does
-        not, or not a version that is spoken here; Cancelled: nobody wants it any more."""
+        """Negotiate the version; `era` is the one of the last run. Raises McpError: no answer, or
+        no common version; Cancelled: the start was aborted."""
         silent = False
         if era != "legacy":
             try:
@@ -68,18 +68,18 @@ class McpConnection:
                 silent = True
             except McpFault as error:
                 if self._offered(error) == protocol.MODERN:
-                    self._discover(patience, cancel)  # it wants to be asked once more
+                    self._discover(patience, cancel)  # the server wants a second request
                     return
         try:
             self._initialize(patience, cancel)
         except McpFault:
             if not silent and era is None:
                 raise
-            # It was slow to start, or is not what it was the last time.
+            # The server started slowly, or is no longer what it was in the last run.
             self._discover(patience, cancel)
 
     def _offered(self, error: McpFault) -> str | None:
-        """The version that a server offers which refused ours; None: it said nothing like that."""
+        """Return the version offered by a server that refused ours; None: it offered none."""
         fault = error.fault
         if fault.code not in protocol.MODERN_ERRORS or not isinstance(fault.data, dict):
             return None
@@ -95,7 +95,7 @@ class McpConnection:
         version = protocol.common_version(offered)
         if version is None and isinstance(offered, list):
             raise McpError("it speaks no version of MCP that zot does")
-        if version != protocol.MODERN:  # some answer what they do not know with an empty result
+        if version != protocol.MODERN:  # some servers answer unknown methods with an empty result
             self._initialize(patience, cancel)
             return
         self._learn(result)
@@ -130,7 +130,7 @@ class McpConnection:
     # --- lists -------------------------------------------------------------------------------
 
     def list_all(self, patience: Patience, cancel: Cancel) -> protocol.ServerLists:
-        """All that the server brings. Raises McpError, Cancelled."""
+        """Return everything the server offers. Raises McpError, Cancelled."""
         tools: dict[str, protocol.McpToolInfo] = {}
         dropped: list[str] = []
         if "tools" in self._capabilities:
@@ -158,12 +158,12 @@ class McpConnection:
                 try:
                     yield protocol.read_prompt(raw)
                 except protocol.Unusable:
-                    continue  # a prompt is a convenience: the rest is not lost for it
+                    continue  # prompts are a convenience: keep the others
         except McpFault:
-            return  # it said it had prompts, and has none
+            return  # it announced prompts, but has none
 
     def resources(self, patience: Patience, cancel: Cancel) -> dict[str, Json]:
-        """A line for each resource and template. Raises McpError, Cancelled."""
+        """Return a line for each resource and template. Raises McpError, Cancelled."""
         lines = [
             _resource_line(raw, "uri")
             for raw in self._pages("resources/list", "resources", patience, cancel)
@@ -174,11 +174,11 @@ class McpConnection:
             ):
                 lines.append(_resource_line(raw, "uriTemplate"))
         except McpFault:
-            pass  # many servers have no templates, and say so by an error
+            pass  # many servers have no templates, and answer with an error
         return {"lines": lines}
 
     def _pages(self, method: str, field: str, patience: Patience, cancel: Cancel) -> Iterator[Json]:
-        """The items of every page of a list; a server that repeats itself is not followed."""
+        """Yield the items of all pages of a list; stop when the server repeats a cursor."""
         cursor: str | None = None
         cursors: set[str] = set()
         total = 0
@@ -205,7 +205,7 @@ class McpConnection:
         patience: Patience,
         context: ToolContext,
     ) -> dict[str, Json]:
-        """Raises McpError, Cancelled."""
+        """Call a tool. Raises McpError, Cancelled."""
         params = {"name": tool.name, "arguments": args}
         headers = argument_headers(tool, args) if self.link.is_http else {}
         return self.call("tools/call", params, patience, context, headers)
@@ -218,7 +218,7 @@ class McpConnection:
         context: ToolContext,
         headers: dict[str, str] | None = None,
     ) -> dict[str, Json]:
-        """A request that may come back with questions first. Raises McpError, Cancelled."""
+        """Send a request that may return with questions first. Raises McpError, Cancelled."""
         answers: dict[str, Json] = {}
         result: dict[str, Json] | None = context.state
         for _ in range(MAX_ROUNDS):
@@ -236,7 +236,7 @@ class McpConnection:
                 case "complete":
                     return result
                 case "input_required":
-                    # The server has answered and waits for nothing: another process may go on.
+                    # The server has answered and holds no state: another process may continue.
                     if len(msgspec.json.encode(result)) <= MAX_STATE:
                         context.pause(result)
                     answers, result = self._answers(result, context.cancel), None
@@ -247,7 +247,7 @@ class McpConnection:
         raise McpError(f"it asked for more input {MAX_ROUNDS} times")
 
     def _answers(self, result: dict[str, Json], cancel: Cancel) -> dict[str, Json]:
-        """What to send with the same call, now that its questions were answered."""
+        """Answer the questions of a result, and return the parameters to repeat the call with."""
         requests = result.get("inputRequests")
         responses = {}
         for key, request in requests.items() if isinstance(requests, dict) else ():
@@ -299,7 +299,7 @@ class McpConnection:
         dialogs = self._asker.can_ask()
         return protocol.with_meta(params, self.version, dialogs=dialogs, token=token)
 
-    # --- what the server says of its own accord; called by the thread that reads -------------
+    # --- messages from the server; called by the reading thread ------------------------------
 
     def notified(self, notification: RpcNotification) -> None:
         match notification.method:
@@ -307,7 +307,7 @@ class McpConnection:
                 self._changed()
 
     def asked(self, request: RpcRequest, reply: Callable[[Json | RpcFault], None]) -> None:
-        """`reply` is called once, by whichever thread."""
+        """Handle a request of the server; `reply` is called once, from any thread."""
         match request.method:
             case "ping":
                 reply({})
@@ -317,7 +317,7 @@ class McpConnection:
                 reply(RpcFault(METHOD_NOT_FOUND, f"{method} is not offered"))
 
     def _elicit(self, params: Json, reply: Callable[[Json | RpcFault], None]) -> None:
-        """In a thread of its own: whoever reads must not wait for a person."""
+        """Ask in a separate thread: the reading thread must not wait for a person."""
 
         def ask() -> None:
             reply(self._asker.elicit(params, Cancel()))
@@ -345,7 +345,7 @@ prepared(_Progress)
 
 
 def progress_text(params: Raw) -> str:
-    """A sign of progress as a line for whoever watches."""
+    """Format a progress notification as a line of output."""
     try:
         told = msgspec.json.decode(params, type=_Progress)
     except (msgspec.MsgspecError, RecursionError):
@@ -355,7 +355,7 @@ def progress_text(params: Raw) -> str:
 
 
 def argument_headers(tool: protocol.McpToolInfo, args: dict[str, Json]) -> dict[str, str]:
-    """The arguments that a server wants as headers too (HTTP, see `x-mcp-header`)."""
+    """Return the arguments that a server wants as headers too (HTTP, see `x-mcp-header`)."""
     headers = {}
     for path, name in tool.headers.items():
         value: Json = args
@@ -369,7 +369,7 @@ def argument_headers(tool: protocol.McpToolInfo, args: dict[str, Json]) -> dict[
 
 
 def header_value(text: str) -> str:
-    """A text as a header can carry it."""
+    """Encode a text for a header."""
     plain = text.isascii() and all(" " <= char <= "~" for char in text)
     if plain and text == text.strip() and not (text.startswith("=?base64?") and text[-2:] == "?="):
         return text

@@ -1,4 +1,4 @@
-"""What a server's answer is for the model: text and images, within the limits of other tools."""
+"""Results of servers for the model: text and images, within the limits of other tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_BLOCKS = 10_000
 MAX_DETAILS = 256 * 1024
 
 Shorten = Callable[[str], str]
-"""Makes a text that is too long for a model short; the rest goes into a file."""
+"""Shortens a text that is too long for a model; the rest goes into a file."""
 
 
 class _Resource(Frozen):
@@ -44,7 +44,7 @@ prepared(_Block)
 
 
 def output_of(result: dict[str, Json], shorten: Shorten) -> ToolOutput:
-    """A result of `tools/call` as the loop takes it."""
+    """Convert a result of `tools/call` for the loop."""
     raw = result.get("content")
     blocks = [block_of(item) for item in (raw if isinstance(raw, list) else [])[:MAX_BLOCKS]]
     structured = result.get("structuredContent")
@@ -57,7 +57,7 @@ def output_of(result: dict[str, Json], shorten: Shorten) -> ToolOutput:
 
 
 def resource_of(result: dict[str, Json], shorten: Shorten) -> ToolOutput:
-    """A result of `resources/read`."""
+    """Convert a result of `resources/read`."""
     raw = result.get("contents")
     items = (raw if isinstance(raw, list) else [])[:MAX_BLOCKS]
     blocks = [block_of({"type": "resource", "resource": item}) for item in items]
@@ -65,7 +65,7 @@ def resource_of(result: dict[str, Json], shorten: Shorten) -> ToolOutput:
 
 
 def block_of(raw: Json) -> Text | Image:
-    """One block; what is wrong with it becomes a note."""
+    """Convert one block; an invalid one becomes a note."""
     try:
         block = msgspec.convert(raw, _Block)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -105,7 +105,7 @@ def _image(kind: str, data: str) -> Text | Image:
 
 
 def bounded(blocks: list[Text | Image], shorten: Shorten) -> tuple[Text | Image, ...]:
-    """The blocks, with all their text together no longer than another tool's."""
+    """Limit the blocks: the text in total to that of other tools, and the number of images."""
     images = [block for block in blocks if isinstance(block, Image)]
     texts = texts_in(blocks)
     if len(images) > MAX_IMAGES:
@@ -118,7 +118,7 @@ def bounded(blocks: list[Text | Image], shorten: Shorten) -> tuple[Text | Image,
 
 
 def _is_said(structured: Json, blocks: list[Text | Image]) -> bool:
-    """Whether a text says the same as the structured result, or as the one value in it."""
+    """Whether a text repeats the structured result, or the single value in it."""
     values = list(structured.values()) if isinstance(structured, dict) else []
     for block in blocks:
         if not isinstance(block, Text):

@@ -1,5 +1,6 @@
-"""Questions of servers, and about servers, to the person in front of zot. They are asked as
-extensions ask theirs: with ExtensionAsk, answered by `answer`.
+"""Questions of servers, and about servers, to the user.
+
+They use ExtensionAsk, like those of extensions, and are answered by `answer`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Method = Literal["confirm", "select", "input"]
 
 
 class McpDialogs(UnansweredQuestions[Callable[[PersonAnswer], None]]):
-    """The open questions. One that nobody can answer, or answers in time, is cancelled."""
+    """The open questions; those that nobody can answer, or answers in time, are cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,8 +47,8 @@ class McpDialogs(UnansweredQuestions[Callable[[PersonAnswer], None]]):
         return self._host is not None and self._host.can_answer("dialog")
 
     def open(self, question: ExtensionAsk, take: Callable[[PersonAnswer], None]) -> str:
-        """Ask without waiting: `take` gets the answer, in the thread that brings it. The id of the
-        question; empty when it cannot be asked."""
+        """Ask without waiting; `take` receives the answer in the thread that delivers it. Return
+        the id of the question; empty when it cannot be asked."""
         host, id = self._host, f"mcp-ask-{next(self._ids)}"
         with self._lock:
             if host is None or not self.can_ask() or len(self._open) >= MAX_OPEN:
@@ -85,7 +86,7 @@ class McpDialogs(UnansweredQuestions[Callable[[PersonAnswer], None]]):
 def question_of(
     server: str, method: Method, title: str, message: str, field: FormField | None = None
 ) -> ExtensionAsk:
-    """A question of a server, or about one; perhaps for a field of a form."""
+    """Build a question of a server, or about one; optionally for a form field."""
     shown = printable(visible_text(message))[:4_000]
     name = f"mcp:{server}"
     asked = ExtensionAsk(title, shown, id="", extension=name, method=method, timeout=SECONDS)
@@ -103,7 +104,7 @@ class ServerDialogs:
         return self._dialogs.can_ask()
 
     def elicit(self, params: Json, cancel: Cancel) -> dict[str, Json]:
-        """The answer to `elicitation/create`, whatever the person does."""
+        """Return the answer to `elicitation/create`, whatever the user does."""
         request = params if isinstance(params, dict) else {}
         message = str(request.get("message", ""))
         if request.get("mode") == "url":
@@ -119,7 +120,7 @@ class ServerDialogs:
 
     def _open_page(self, message: str, url: str, cancel: Cancel) -> dict[str, Json]:
         try:
-            check_address("/".join(url.split("/", 3)[:3]))  # without what follows the host
+            check_address("/".join(url.split("/", 3)[:3]))  # only scheme and host
         except ConfigError:
             return {"action": "decline"}
         said = self._ask("confirm", f"{message}\nOpen this page to go on: {url}", cancel)
@@ -140,7 +141,7 @@ class ServerDialogs:
         return {"action": "accept", "content": content}
 
     def _field(self, message: str, field: FormField, cancel: Cancel) -> Json:
-        """The value of one field, asked again when it is wrong. Raises ValueError for none."""
+        """Ask for one field, and again while the value is invalid. Raises ValueError: no answer."""
         question = f"{message}\n{field.label}"
         for _ in range(MAX_TRIES):
             answer = self._ask(field.method, question, cancel, field)
@@ -168,7 +169,7 @@ def _action(answer: PersonAnswer, content: dict[str, Json] | None) -> dict[str, 
 
 
 class FormField:
-    """One field of a form: how it is asked for, and what an answer means."""
+    """A form field: how to ask for it, and how to parse the answer."""
 
     def __init__(self, name: str, schema: dict[str, Json], required: bool) -> None:
         self._schema = schema
@@ -191,7 +192,8 @@ class FormField:
         self.prefill = "" if default is None else str(default)
 
     def value(self, answer: PersonAnswer) -> Json:
-        """The field's value; None: it is left out. Raises ValueError, which says what is wrong."""
+        """Return the field's value; None: leave it out. Raises ValueError, which says what is
+        wrong."""
         if self._kind == "boolean":
             return answer.confirmed
         text = (answer.value or "").strip()
@@ -221,7 +223,7 @@ class FormField:
 
 
 def _choices(schema: dict[str, Json]) -> list[tuple[str, str]]:
-    """The values to choose from, each with the text that is shown for it."""
+    """Return the choices as (label, value) pairs."""
     inner = schema.get("items") if schema.get("type") == "array" else schema
     if not isinstance(inner, dict):
         return []

@@ -1,4 +1,4 @@
-"""Server-sent events as MCP uses them: data, with the id and the pause that a reconnect needs."""
+"""Server-sent events of MCP: data, with the id and the pause that a reconnect needs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ class ServerEvent(Frozen):
     data: bytes
     id: str | None = None
     retry: float | None = None
-    """Seconds to wait before the stream is asked for again."""
+    """Seconds to wait before a reconnect."""
 
 
 class EventReader:
-    """Takes a body in pieces cut anywhere, and gives the events that are complete."""
+    """Parses a body that arrives in pieces cut anywhere, and returns complete events."""
 
     def __init__(self) -> None:
         self._splitter = Splitter("it", MAX_EVENT)
 
     def feed(self, piece: bytes) -> list[ServerEvent]:
-        """The events that end within this piece. Raises McpError when one has no end."""
+        """Return the events that end within this piece. Raises McpError for one that is too
+        long."""
         try:
             blocks = self._splitter.complete(piece).split(b"\n\n")
         except BadResponse as error:

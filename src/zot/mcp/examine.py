@@ -1,4 +1,4 @@
-"""What `zot mcp` does: find servers, start one to look at it, change the files. Prints nothing."""
+"""The work of `zot mcp`: find servers, start one for inspection, edit the files. No output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOGIN_SECONDS = 600.0
 
 
 class Examined(Frozen):
-    """What a server said when it was started for a look."""
+    """The result of starting a server for inspection."""
 
     listed: ServerLists
     version: str
@@ -36,12 +36,12 @@ class Examined(Frozen):
 
 
 class ConfiguredServers:
-    """The servers of the user and of a project, for a person who looks after them."""
+    """The servers of the user and of a project, for `zot mcp`."""
 
     def __init__(
         self, around: Surroundings, cwd: str, keys: Collection[str], *, trusted: bool
     ) -> None:
-        """`trusted`: those of the project count; `keys`: variables that hold keys."""
+        """`trusted`: include the project's servers; `keys`: variables that hold API keys."""
         self._around = around
         self._cwd = cwd
         self.store = ServerStore(around.home)
@@ -52,7 +52,7 @@ class ConfiguredServers:
         self.servers = [McpServer(server, self._parts) for server in configured.servers]
 
     def find(self, name: str) -> McpServer:
-        """Raises ConfigError when there is none of that name."""
+        """Return the server of that name. Raises ConfigError when there is none."""
         for server in self.servers:
             if server.name == name:
                 return server
@@ -60,17 +60,17 @@ class ConfiguredServers:
         raise ConfigError(f"there is no MCP server {name!r}; there is: {known}")
 
     def examine(self, name: str) -> Examined:
-        """Start a server, and see what it brings. Raises ConfigError, McpError."""
+        """Start a server, and list what it offers. Raises ConfigError, McpError."""
         return self._examine(self.find(name))
 
     def log_in(self, name: str, show: ShowPage) -> Examined:
-        """Let the user log in to a server anew, and see what it brings. Raises as above."""
+        """Let the user log in to a server again, then examine it. Raises as above."""
         self.log_out(name)
         config = replace(self.find(name).config, startup_timeout=LOGIN_SECONDS)
         return self._examine(McpServer(config, replace(self._parts, show_page=show)))
 
     def log_out(self, name: str) -> bool:
-        """Forget the login to a server; False if there was none. Raises ConfigError."""
+        """Delete the login for a server; False if there was none. Raises ConfigError."""
         config = self.find(name).config
         if not config.url:
             raise ConfigError(f"the MCP server {name!r} is a program: it has no login of zot's")
@@ -97,7 +97,7 @@ class ConfiguredServers:
             server.close()
 
     def trust(self, name: str, *, hints: bool | None) -> McpServer:
-        """Let a server start, and agree to its tools as they were seen last."""
+        """Let a server start, and accept its tools as last listed."""
         server = self.find(name)
         server.allow(hints=hints)
         server.accept()
@@ -109,7 +109,7 @@ class ConfiguredServers:
         return config.project_path(self._cwd) if project else config.user_path(self._around.home)
 
     def add(self, name: str, entry: Mapping[str, Json], *, project: bool) -> McpServer:
-        """Write an entry. Raises ConfigError when it is wrong, or there is one of that name."""
+        """Add an entry. Raises ConfigError when it is invalid, or the name is taken."""
         server = config.parse_server(name, entry, "project" if project else "user", self._cwd)
         path = self.path(project=project)
         if any(other.name == name for other in self.servers):
@@ -117,11 +117,11 @@ class ConfiguredServers:
         self._write(path, name, entry, project=project)
         added = McpServer(server, self._parts)
         if project:
-            added.allow()  # who writes it, means it
+            added.allow()  # adding it is consent
         return added
 
     def remove(self, name: str, *, project: bool) -> None:
-        """Raises ConfigError when there is none."""
+        """Remove an entry. Raises ConfigError when there is none."""
         self._write(self.path(project=project), name, None, project=project)
         for server in self.servers:
             if server.name == name:
@@ -131,7 +131,7 @@ class ConfiguredServers:
         self, path: str, name: str, entry: Mapping[str, Json] | None, *, project: bool
     ) -> None:
         try:
-            if project:  # a file of the project: no lock of ours beside it
+            if project:  # a file of the project: leave no lock file beside it
                 mode = os.stat(path).st_mode & 0o777 if os.path.exists(path) else 0o644
                 write_atomic(path, config.changed_file(path, name, entry), mode)
                 return

@@ -1,6 +1,6 @@
-"""A link to a server by streamable HTTP: one POST a message, answered by JSON or by a stream.
+"""A link to a server by streamable HTTP: one POST per message, answered by JSON or a stream.
 
-No redirect is followed: a token goes nowhere but to the address that was configured.
+Redirects are not followed: a token is sent only to the configured address.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ ACCEPT = "application/json, text/event-stream"
 
 
 class StreamPlace(Struct):
-    """Where an answer that comes as a stream was, for a reconnect."""
+    """Position in a streamed answer, for a reconnect."""
 
     last_id: str | None = None
     pause: float = 1.0
 
 
 class HttpLink:
-    """Raises ConfigError for an address that must not be used."""
+    """A link by HTTP. Raises ConfigError for an address that must not be used."""
 
     is_http = True
     hint = ""
@@ -91,7 +91,7 @@ class HttpLink:
         self._post_quietly(notification_line(method, params), method)
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
-        """Without a method: the stream of a server with sessions."""
+        """Without a method: open the notification stream of a server with sessions."""
         self._later(lambda: self._listen(method, params), "listen")
 
     def last_words(self) -> str:
@@ -133,7 +133,7 @@ class HttpLink:
     def _opened(
         self, method: str, body: bytes | None, headers: dict[str, str], cancel: Cancel
     ) -> Iterator[HttpAnswer]:
-        """An answer that is a success. Raises McpError, Cancelled."""
+        """Yield a successful answer. Raises McpError, Cancelled."""
         for _ in range(3):
             with self._answered(method, body, headers, cancel) as answer:
                 if answer.status not in (401, 403):
@@ -142,7 +142,7 @@ class HttpLink:
                     return
                 challenge = answer.headers.get("www-authenticate", "")
                 refused = self._refusal(answer)
-            # Outside of the exchange: what follows may take as long as a person.
+            # After the exchange was closed: a login may take as long as the user needs.
             if self._auth is None or not self._auth.challenged(answer.status, challenge, cancel):
                 raise refused
         raise link.McpLogin(f"the server refuses the login; run `zot mcp login {self._name}`")
@@ -188,7 +188,7 @@ class HttpLink:
         return headers
 
     def _check(self, answer: HttpAnswer) -> None:
-        """Raises McpError for an answer that is no success."""
+        """Raises McpError for an unsuccessful answer."""
         if answer.status < 300:
             return
         if answer.status == 404 and self._session:
@@ -209,12 +209,12 @@ class HttpLink:
             return link.McpGone(f"http {answer.status}: {text}")
         return link.McpFault(RpcFault(HTTP_ERROR, f"http {answer.status}: {text}"))
 
-    # --- what comes back ---------------------------------------------------------------------
+    # --- answers -----------------------------------------------------------------------------
 
     def _read(
         self, answer: HttpAnswer, ask: link.LinkRequest, id: int, stream: StreamPlace
     ) -> Raw | None:
-        """The result; None: the stream ended before it came."""
+        """Return the result; None: the stream ended before it."""
         kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "text/event-stream":
             return self._result(answer.read_all(MAX_BODY + 1), ask, id)
@@ -235,10 +235,10 @@ class HttpLink:
         except ProviderError:
             if stream.last_id is None:
                 raise
-            # It was cut, and can be gone on with.
+            # The stream was cut, and can be resumed.
 
     def _result(self, data: bytes, ask: link.LinkRequest, id: int) -> Raw | None:
-        """The result, if this is the answer; anything else is handed on."""
+        """Return the result if `data` is the answer; dispatch any other message."""
         if len(data) > MAX_BODY:
             raise McpError(f"it sent an answer of more than {MAX_BODY} bytes")
         answers: list[RpcAnswer] = []
@@ -259,8 +259,8 @@ class HttpLink:
     # --- in the background -------------------------------------------------------------------
 
     def _listen(self, method: str, params: dict[str, Json]) -> None:
-        """Read a stream of notifications for as long as there is one: servers and what lies between
-        cut those that are silent."""
+        """Read the notification stream, and reconnect when it is cut: servers and proxies cut
+        silent ones."""
         ask = link.LinkRequest(
             method, params, self._closed, link.Patience(10**6), version=self._version
         )
@@ -269,12 +269,12 @@ class HttpLink:
         while tries < MAX_RECONNECTS:
             began = time.monotonic()
             if not self._read_notifications(ask, stream):
-                return  # it has none
+                return  # the server has no stream
             tries = tries + 1 if time.monotonic() - began < LONGEST_PAUSE else 0
             self._closed.sleep(min(stream.pause, LONGEST_PAUSE))
 
     def _read_notifications(self, ask: link.LinkRequest, stream: StreamPlace) -> bool:
-        """Until the stream ends; False: the server has none."""
+        """Read until the stream ends; False: the server has none."""
         headers = self._headers(ask.method, ask.params)
         body = None
         if ask.method:
@@ -299,7 +299,7 @@ class HttpLink:
         self._quietly(lambda: self._send("POST", body, self._headers(method, {}), _short()))
 
     def _quietly(self, work: Callable[[], None]) -> None:
-        """Do what nobody waits for; a failure is only noted."""
+        """Run work that nobody waits for; a failure is only logged."""
         try:
             work()
         except (McpError, ConfigError) as error:
@@ -316,8 +316,8 @@ class HttpLink:
 
 @contextmanager
 def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
-    """A signal that is set by the turn's, by the link's end, and when the patience is over. Raises
-    McpTimeout: that was it; Cancelled: the turn was aborted."""
+    """Yield a Cancel that is set by the turn's, by closing the link, and by the timeout. Raises
+    McpTimeout: the time is over; McpGone: the link was closed; Cancelled: the turn was aborted."""
     cancel = Cancel()
     over = threading.Event()
 

@@ -1,7 +1,7 @@
-"""What carries MCP messages to a server and back: the parts that every transport shares.
+"""Transport of MCP messages to a server and back: the parts that all transports share.
 
-A request is waited for by the thread that made it; what belongs to it (progress, its answer)
-arrives there. All else goes to the connection.
+The thread that made a request waits for it, and receives its progress and answer there. All other
+messages go to the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PROGRESS = "notifications/progress"
 MAX_WAITING = 100
-"""Messages of one request that may wait to be looked at; of more, the oldest are dropped."""
+"""Maximum queued messages per request; beyond it the oldest are dropped."""
 
 
 class McpFault(McpError):
@@ -39,7 +39,7 @@ class McpFault(McpError):
 
 
 class McpTimeout(McpError):
-    """No answer in time."""
+    """No answer within the timeout."""
 
 
 class McpLogin(McpError):
@@ -47,7 +47,7 @@ class McpLogin(McpError):
 
 
 class McpSessionLost(McpError):
-    """The server does not know us any more: after another handshake it may be asked again."""
+    """The server has dropped the session; after a new handshake the request may be repeated."""
 
 
 class McpGone(McpError):
@@ -55,8 +55,8 @@ class McpGone(McpError):
 
 
 class Patience:
-    """How long a request is waited for: so long after it was sent and after each sign of progress,
-    and never longer than `most`."""
+    """Timeout of a request: `seconds` after it was sent and after each progress notification, and
+    at most `most` in total."""
 
     def __init__(self, seconds: float, most: float | None = None) -> None:
         self.seconds = seconds
@@ -72,20 +72,20 @@ class Patience:
 
 
 class LinkRequest(Frozen):
-    """A request on its way to a server."""
+    """A request to a server."""
 
     method: str
     params: dict[str, Json]
     cancel: Cancel
     patience: Patience
     token: str | None = None
-    """By which progress of it is known."""
+    """Token of its progress notifications."""
     progress: Callable[[Raw], None] = lambda params: None
     headers: dict[str, str] = {}
-    """What goes along beside the message (HTTP)."""
+    """Additional headers (HTTP)."""
     version: str = ""
     quiet: bool = False
-    """A probe: the server is not told when nobody waits for it any more."""
+    """A probe: no cancel notification is sent when it is given up."""
 
     def timed_out(self) -> McpTimeout:
         return McpTimeout(f"no answer to {self.method} within {self.patience.seconds:g} s")
@@ -94,10 +94,10 @@ class LinkRequest(Frozen):
 class Link(Protocol):
     is_http: bool
     hint: str
-    """What may be the reason if it does not start; empty: nothing in particular."""
+    """A likely reason for a failed start; empty: none known."""
 
     def is_alive(self) -> bool:
-        """Whether it can take another request, as far as anybody knows."""
+        """Whether it can probably take another request."""
 
     def request(self, ask: LinkRequest) -> Raw:
         """Send a request and wait for its result.
@@ -106,28 +106,28 @@ class Link(Protocol):
             McpFault: the server answered with an error.
             McpTimeout: it did not answer in time.
             McpGone: it has ended.
-            Cancelled: nobody wants the answer any more; the server was told.
+            Cancelled: the turn was aborted; the server was notified, unless `quiet`.
         """
 
     def notify(self, method: str, params: dict[str, Json]) -> None:
-        """Send a notification; one that cannot be sent is left out."""
+        """Send a notification; failures are ignored."""
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
         """Send a request whose answer is a stream of notifications, for as long as it lasts;
-        without a method: what a server with sessions says unasked."""
+        without a method: listen to the unsolicited messages of a server with sessions."""
 
     def last_words(self) -> str:
-        """What the server complained about, for an error message."""
+        """Return the last stderr lines of the server, for an error message."""
 
     def close(self) -> None: ...
 
 
 class LinkIncoming:
-    """Takes the messages of a server: answers and progress go to whoever waits for them, the rest
+    """Dispatches the messages of a server: answers and progress to the waiting request, all others
     to the handler."""
 
     def __init__(self, handler: McpConnection, send: Callable[[bytes], object]) -> None:
-        """`send` carries the answer to a request of the server's."""
+        """`send` sends the answer to a request of the server."""
         self._handler = handler
         self._send = send
 
@@ -137,7 +137,8 @@ class LinkIncoming:
         settle: Callable[[jsonrpc.RpcAnswer], object],
         progress: Callable[[str], Callable[[Raw], None] | None],
     ) -> jsonrpc.RpcFault | None:
-        """`progress` gives who waits for that of a token. What is wrong with the message."""
+        """Dispatch one message; `progress` returns the callback for a token. Return the fault of an
+        invalid message."""
         match jsonrpc.read_message(data):
             case jsonrpc.RpcAnswer() as answer:
                 settle(answer)
@@ -159,7 +160,7 @@ class LinkIncoming:
 
 
 class Replies:
-    """What arrives for one request; waited for by the thread that made it."""
+    """Messages for one request; the thread that made it waits for them."""
 
     def __init__(self) -> None:
         self._messages: deque[jsonrpc.RpcAnswer | Raw] = deque(maxlen=MAX_WAITING)
@@ -167,9 +168,9 @@ class Replies:
         self._arrived = threading.Condition()
 
     def put(self, message: jsonrpc.RpcAnswer | Raw) -> None:
-        """An answer, or the parameters of a sign of progress; never blocks."""
+        """Add an answer, or the parameters of a progress notification; never blocks."""
         with self._arrived:
-            if not self._answered:  # nothing may push the answer out
+            if not self._answered:  # nothing may displace the answer
                 self._answered = isinstance(message, jsonrpc.RpcAnswer)
                 self._messages.append(message)
                 self._arrived.notify_all()
@@ -191,7 +192,7 @@ class Replies:
 
 
 def result_of(answer: jsonrpc.RpcAnswer) -> Raw:
-    """Raises McpFault for an error, McpGone for the end of the connection."""
+    """Return the result. Raises McpFault for an error, McpGone for the end of the connection."""
     if answer.fault is None:
         return answer.result
     if answer.fault.code == GONE:
@@ -200,7 +201,7 @@ def result_of(answer: jsonrpc.RpcAnswer) -> Raw:
 
 
 GONE = -1
-"""The code of a fault of our own making: there will be no answer."""
+"""Code of a fault that zot makes itself: no answer will come."""
 
 
 def gone(reason: str) -> jsonrpc.RpcFault:
@@ -215,7 +216,7 @@ _decode_progress = msgspec.json.Decoder(_ProgressParams).decode
 
 
 def progress_token(params: Raw) -> str:
-    """Whose progress a notification tells; empty: nobody's."""
+    """Return the progress token of a notification; empty: none."""
     try:
         return str(_decode_progress(params).progressToken)
     except (msgspec.MsgspecError, RecursionError):

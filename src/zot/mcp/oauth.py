@@ -1,8 +1,8 @@
-"""OAuth 2.1 for servers by HTTP: find the authorization server, be known to it, log in, renew.
+"""OAuth 2.1 for HTTP servers: find the authorization server, register, log in, renew.
 
-What a server says about its login is a stranger's word: addresses must be https or on this
-machine, and may be on this machine or its network only if the server itself is; the issuer must be
-the one that was asked, and a token is only for the server it was got for.
+A server's login metadata is not trusted: addresses must be https or local, and may be on this
+machine or its network only if the server is; the issuer must be the requested one, and a token is
+used only for the server it was issued for.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from zot.provider.types import Json
 from zot.text import Frozen, prepared
 
 MARGIN = 60.0
-"""Seconds before its end at which a token is renewed."""
+"""Seconds before expiry at which a token is renewed."""
 MAX_LOGINS = 3
-"""Times that one call may make the user log in, for more rights."""
+"""Maximum number of logins per connection, for more scopes."""
 PREFIX = "mcp:"
-"""Of the names of such credentials in auth.json."""
+"""Prefix of the names of these credentials in auth.json."""
 
-# A name is tried from its beginning only, and as a whole: else it would cost its square.
+# Match whole names from their beginning only: otherwise the time is quadratic.
 _PARAMETER = re.compile(r'(?<![A-Za-z_])([A-Za-z_]++)\s*+=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 ShowPage = Callable[[str], None]
-"""Lets the user see an address in a browser."""
+"""Shows an address to the user in a browser."""
 
 
 class Challenge(Frozen):
-    """What a server says when it refuses."""
+    """The parameters of a server's refusal."""
 
     metadata: str = ""
     scope: str = ""
@@ -53,7 +53,7 @@ class Challenge(Frozen):
 
 
 class Login(Frozen, omit_defaults=True):
-    """What is kept of a login, beside its token: enough to renew it."""
+    """Data stored with a token: enough to renew it."""
 
     server: AuthServer
     resource: str
@@ -64,7 +64,7 @@ prepared(Login)
 
 
 class _Metadata(Struct):
-    """RFC 8414, as far as it matters."""
+    """RFC 8414, the fields in use."""
 
     issuer: str = ""
     authorization_endpoint: str = ""
@@ -85,11 +85,11 @@ class ProtectedResource(Struct):
     scopes_supported: tuple[str, ...] | None = None
 
 
-# --- finding out -----------------------------------------------------------------------------
+# --- discovery -------------------------------------------------------------------------------
 
 
 def read_challenge(header: str) -> Challenge:
-    """What stands in `WWW-Authenticate`; whatever it is, never an error."""
+    """Parse `WWW-Authenticate`; never raises."""
     if "bearer" not in header.lower():
         return Challenge()
     parameters = {
@@ -104,7 +104,7 @@ def read_challenge(header: str) -> Challenge:
 
 
 def resource_addresses(url: str, named: str) -> list[str]:
-    """Where a server may describe its login."""
+    """Return the addresses where a server may describe its login."""
     if named:
         return [named]
     parts = urlsplit(url)
@@ -114,7 +114,7 @@ def resource_addresses(url: str, named: str) -> list[str]:
 
 
 def issuer_addresses(issuer: str) -> list[str]:
-    """Where an authorization server may describe itself."""
+    """Return the addresses where an authorization server may describe itself."""
     parts = urlsplit(issuer)
     root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     if not path:
@@ -130,7 +130,7 @@ def issuer_addresses(issuer: str) -> list[str]:
 
 
 def covers(resource: str, url: str) -> bool:
-    """Whether a token for the resource is one for the server at this address."""
+    """Whether a token for the resource is valid for the server at this address."""
     ours, theirs = urlsplit(url), urlsplit(resource)
     same = (ours.scheme, ours.netloc.lower()) == (theirs.scheme, theirs.netloc.lower())
     path = theirs.path.rstrip("/")
@@ -138,14 +138,14 @@ def covers(resource: str, url: str) -> bool:
 
 
 def canonical(url: str) -> str:
-    """The address of a server, as a token names it."""
+    """Return the address of a server as tokens name it."""
     parts = urlsplit(url)
     return f"{parts.scheme.lower()}://{parts.netloc.lower()}{parts.path}"
 
 
 def _fetched(addresses: Iterable[str], kind: type[Json], server: str) -> Json:
-    """The first of them that answers with what is asked for; None: none does. `server`: the one
-    whose word they are."""
+    """Return the first document found at the addresses; None: there is none. `server` is the one
+    that named them."""
     for address in addresses:
         check_reach(address, server)
         answer = get(address)
@@ -158,17 +158,17 @@ def _fetched(addresses: Iterable[str], kind: type[Json], server: str) -> Json:
 
 
 class Found(Frozen):
-    """What is known about a login before it begins."""
+    """Discovered facts about a login."""
 
     metadata: _Metadata
     resource: str
-    """Empty: an old server, which knows no resources."""
+    """Empty: an old server without resource indicators."""
     scopes: tuple[str, ...] | None
 
 
 def discover(url: str, challenge: Challenge) -> Found:
-    """Find the authorization server of a server. Raises AuthError: there is none, or what it says
-    contradicts itself, or leads to this machine from far away."""
+    """Find the authorization server of a server. Raises AuthError: there is none, its metadata is
+    contradictory, or it points to this machine from a remote server."""
     discovered = _discover(url, challenge)
     metadata = discovered.metadata
     for address in (
@@ -203,7 +203,7 @@ def _discover(url: str, challenge: Challenge) -> Found:
 
 
 def _discover_old(url: str) -> Found:
-    """Servers of 2025-03-26 are their own authorization server, perhaps without a word about it."""
+    """Servers of 2025-03-26 are their own authorization server, possibly without metadata."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}"
     metadata = _fetched(issuer_addresses(root), _Metadata, url)
@@ -212,11 +212,11 @@ def _discover_old(url: str) -> Found:
     return Found(metadata, "", metadata.scopes_supported)
 
 
-# --- being known -----------------------------------------------------------------------------
+# --- client registration ---------------------------------------------------------------------
 
 
 def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
-    """Make ourselves known to an authorization server. Raises AuthError."""
+    """Register zot with an authorization server. Raises AuthError."""
     if not metadata.registration_endpoint:
         raise AuthError(
             "the authorization server wants a client id of your own: register one, and put it into "
@@ -244,7 +244,7 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
 def _client(
     discovered: Found, own: OAuthConfig, known: Login | None, redirect: str
 ) -> tuple[str, str, str]:
-    """Our id, secret and way to show it, for an authorization server."""
+    """Return client id, secret and authentication method for an authorization server."""
     metadata = discovered.metadata
     methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
     if own.client_id:
@@ -274,8 +274,8 @@ def log_in(
     show: ShowPage,
     cancel: Cancel,
 ) -> tuple[Login, Token]:
-    """Let the user log in to a server. `scopes` are those of before, which stay. Raises AuthError:
-    it did not work out; Cancelled: it was given up."""
+    """Let the user log in to a server. `scopes` are earlier ones to keep. Raises AuthError: the
+    login failed; Cancelled: it was aborted."""
     discovered = discover(url, challenge)
     server = _server_of(discovered, challenge, own, scopes)
     before = known.server.callback_port if known is not None and known.registered else 0
@@ -328,8 +328,8 @@ def _server_of(
 
 
 class LoginFile:
-    """The logins in auth.json, one for each address: the file whose texts are kept out of all
-    that zot shows."""
+    """The logins in auth.json, one per address; zot redacts the contents of this file from all
+    output."""
 
     def __init__(self, home: str) -> None:
         self._file = AuthFile(home)
@@ -357,8 +357,8 @@ class LoginFile:
 
 
 class McpAuth:
-    """The login of one server: who it is told we are. Without `show` nobody can log in here:
-    whoever must is told how."""
+    """The login for one server. Without `show` nobody can log in here: McpLogin then names the
+    command for it."""
 
     def __init__(
         self, name: str, url: str, own: OAuthConfig, home: str, show: ShowPage | None = None
@@ -372,7 +372,7 @@ class McpAuth:
         self._renewed = False
 
     def header(self) -> str:
-        """What to send as `Authorization`; empty: nothing."""
+        """Return the `Authorization` header; empty: none."""
         login, token = self._file.get(self._url)
         if token is None:
             return ""
@@ -381,8 +381,8 @@ class McpAuth:
         return f"Bearer {token.access_token}"
 
     def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
-        """The server refused; True: something changed, and it should be asked again. Raises
-        McpLogin when the user has to log in, Cancelled."""
+        """Handle a refusal; True: credentials changed, repeat the request. Raises McpLogin when the
+        user has to log in, Cancelled."""
         said = read_challenge(challenge)
         if status == 403 and said.error != "insufficient_scope":
             return False
@@ -398,8 +398,8 @@ class McpAuth:
         return True
 
     def log_in(self, challenge: Challenge, cancel: Cancel) -> None:
-        """Let the user log in, whatever there was before. Raises McpLogin, Cancelled."""
-        assert self._show is not None  # whoever calls this has a browser
+        """Let the user log in, even if there is a login already. Raises McpLogin, Cancelled."""
+        assert self._show is not None  # callers have a browser
         try:
             login, token = self._file.get(self._url)
             before = (token.scope.split() if token is not None else []) or (
@@ -412,7 +412,7 @@ class McpAuth:
             raise McpLogin(f"the login failed: {error}") from error
 
     def _renew(self) -> Token | None:
-        """A new token by the refresh token; one process at a time. None: it cannot be had."""
+        """Renew the token with the refresh token, one process at a time; None: not possible."""
         with locked(self._file.path + ".mcp"):
             login, token = self._file.get(self._url)
             if login is None or token is None or not token.refresh_token:

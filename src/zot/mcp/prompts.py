@@ -18,7 +18,7 @@ PREFIX = "mcp:"
 
 
 def command_name(server: str, prompt: PromptInfo) -> str:
-    """A word that a person can type."""
+    """Return a command name that can be typed."""
     return f"{PREFIX}{server}:{re.sub(r'[^A-Za-z0-9._-]', '_', prompt.name)}"
 
 
@@ -29,7 +29,7 @@ def command_info(server: str, prompt: PromptInfo) -> CommandInfo:
 
 
 def run(server: McpServer, prompt: PromptInfo, args: str, cancel: Cancel) -> CommandResult:
-    """The prompt as the server words it. Raises CommandError, McpError, Cancelled."""
+    """Get the prompt from the server. Raises CommandError, McpError, Cancelled."""
     params = {"name": prompt.name, "arguments": arguments(prompt, args)}
     context = ToolContext(prompt.name, cancel, lambda text: None)
     result = server.call(
@@ -40,8 +40,8 @@ def run(server: McpServer, prompt: PromptInfo, args: str, cancel: Cancel) -> Com
 
 
 def arguments(prompt: PromptInfo, args: str) -> dict[str, str]:
-    """What a person typed as the prompt's arguments: `name=value`, or in their order; the last one
-    takes the rest of the line. Raises CommandError: one that is needed is missing."""
+    """Parse typed arguments of a prompt: `name=value`, or by position; the last one takes the rest
+    of the line. Raises CommandError: a required one is missing."""
     try:
         words = shlex.split(args)
     except ValueError:
@@ -65,7 +65,7 @@ def arguments(prompt: PromptInfo, args: str) -> dict[str, str]:
 
 
 def text_of(result: dict[str, Json]) -> str:
-    """The messages of a prompt as one text; an image in them is left out with a note."""
+    """Join the messages of a prompt; images are replaced by a note."""
     messages = result.get("messages")
     texts = []
     for message in messages if isinstance(messages, list) else ():

@@ -1,7 +1,7 @@
-"""MCP as data: versions, what every request carries, and what servers list. No input or output.
+"""MCP as data: versions, request metadata, and the lists of servers. No I/O.
 
-What a server says is a stranger's word: sizes are bounded, and an item that cannot be used is left
-out with a reason, without harm to the others.
+Servers are not trusted: sizes are bounded, and an unusable item is dropped with a reason, without
+affecting the others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from zot.text import Frozen, prepared
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-"""Those with a handshake, the newest first."""
+"""Versions with a handshake, newest first."""
 MODERN_ERRORS = (-32020, -32021, -32022)
-"""Errors that only a server without a handshake sends."""
+"""Error codes of servers without a handshake only."""
 UNSUPPORTED_VERSION = -32022
 URL_ELICITATION = -32042
 
@@ -35,7 +35,7 @@ MAX_DEPTH = 40
 MAX_NAME = 128
 MAX_LINE = 100
 LONGEST_TOOL_NAME = 64
-"""What every provider takes."""
+"""Length that every provider accepts."""
 
 Era = Literal["modern", "legacy"]
 _BAD = re.compile(r"[^A-Za-z0-9_-]")
@@ -46,19 +46,19 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class McpToolInfo(Frozen, omit_defaults=True):
-    """One tool as a server lists it."""
+    """A tool as listed by a server."""
 
     name: str
     description: str = ""
     schema: dict[str, Json] = {}
     reads_only: bool = False
-    """The server says so."""
+    """The server's own claim."""
     headers: dict[str, str] = {}
-    """Dotted names of arguments that also travel as headers, and the header of each (HTTP)."""
+    """Headers by the dotted names of arguments that are sent as headers too (HTTP)."""
 
     @property
     def face(self) -> str:
-        """A hash of what the model and the user see of it."""
+        """A hash of the parts that the model and the user see."""
         seen = (self.name, self.description, self.schema, self.reads_only)
         return sha256(msgspec.json.encode(seen, order="deterministic")).hexdigest()[:16]
 
@@ -71,7 +71,7 @@ class PromptInfo(Frozen, omit_defaults=True):
 
 
 class ServerLists(Frozen, omit_defaults=True):
-    """What a server brings; kept on disk between runs."""
+    """Everything a server offers; cached on disk between runs."""
 
     tools: tuple[McpToolInfo, ...] = ()
     prompts: tuple[PromptInfo, ...] = ()
@@ -79,7 +79,7 @@ class ServerLists(Frozen, omit_defaults=True):
     instructions: str = ""
     era: Era | None = None
     dropped: tuple[str, ...] = ()
-    """Tools that cannot be used, each with its reason."""
+    """Unusable tools, each with the reason."""
 
 
 # --- requests --------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ def client_info() -> dict[str, Json]:
 
 
 def capabilities(*, dialogs: bool) -> dict[str, Json]:
-    """What a server may ask of us: only what somebody can answer."""
+    """Return the client capabilities: only those that someone can answer."""
     return {"elicitation": {"form": {}, "url": {}}} if dialogs else {}
 
 
 def with_meta(
     params: dict[str, Json], version: str, *, dialogs: bool, token: str | None
 ) -> dict[str, Json]:
-    """The parameters of a request, with what goes along in `_meta`."""
+    """Return the parameters of a request with its `_meta`."""
     meta: dict[str, Json] = {}
     if version == MODERN:
         meta[META + "protocolVersion"] = version
@@ -109,7 +109,7 @@ def with_meta(
 
 
 def common_version(versions: Any) -> str | None:
-    """The newest version of a server's list that is spoken here."""
+    """Return the newest version in a server's list that zot supports."""
     offered = versions if isinstance(versions, list) else []
     return next((version for version in (MODERN, *LEGACY) if version in offered), None)
 
@@ -145,11 +145,11 @@ prepared(_Tool, _Annotations, _Prompt)
 
 
 class Unusable(ValueError):
-    """Why something a server listed is left out."""
+    """The reason why a listed item is dropped."""
 
 
 def read_tool(raw: Json, *, http: bool) -> McpToolInfo:
-    """A tool of a list. Raises Unusable."""
+    """Parse a listed tool. Raises Unusable."""
     try:
         tool = msgspec.convert(raw, _Tool)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -161,13 +161,13 @@ def read_tool(raw: Json, *, http: bool) -> McpToolInfo:
     try:
         hints = msgspec.convert(tool.annotations or {}, _Annotations)
     except msgspec.ValidationError:
-        hints = _Annotations()  # hints that make no sense are none
+        hints = _Annotations()  # invalid hints count as absent
     text = visible_text((tool.description or tool.title or "")[:MAX_DESCRIPTION])
     return McpToolInfo(tool.name, text, schema, hints.readOnlyHint, headers)
 
 
 def read_prompt(raw: Json) -> PromptInfo:
-    """A prompt of a list. Raises Unusable."""
+    """Parse a listed prompt. Raises Unusable."""
     try:
         prompt = msgspec.convert(raw, _Prompt)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -182,8 +182,8 @@ def read_prompt(raw: Json) -> PromptInfo:
 
 
 def visible_text(text: str) -> str:
-    """The text with every character that cannot be seen written out: nothing is said to the model
-    that a person who reads the same would miss."""
+    """Escape invisible characters, so that the model reads nothing that a person reading the same
+    text would miss."""
     return _INVISIBLE.sub(lambda match: f"\\u{{{ord(match[0]):x}}}", text)
 
 
@@ -202,7 +202,7 @@ def _checked_schema(schema: dict[str, Json]) -> dict[str, Json]:
 
 
 def _depth(value: Json, limit: int) -> int:
-    """How deeply a value is nested, counted no further than past the limit."""
+    """Return the nesting depth of a value; counting stops above the limit."""
     level, layer = 0, [value]
     while layer and level <= limit:
         level += 1
@@ -216,7 +216,7 @@ def _depth(value: Json, limit: int) -> int:
 
 
 def _header_arguments(schema: dict[str, Json]) -> dict[str, str]:
-    """Arguments that a server wants as headers too. Raises Unusable for a mark that is wrong."""
+    """Return the arguments to send as headers too. Raises Unusable for an invalid mark."""
     marked: dict[str, str] = {}
     for path, part, reachable in _schema_parts(schema):
         if "x-mcp-header" not in part:
@@ -235,8 +235,8 @@ def _header_arguments(schema: dict[str, Json]) -> dict[str, str]:
 
 
 def _schema_parts(schema: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json], bool]]:
-    """Every object inside a schema: the dotted name of the argument it describes, and whether it
-    describes one at all (by `properties` all the way)."""
+    """Yield every object inside a schema: the dotted name of its argument, the object, and whether
+    it describes an argument (reached by `properties` only)."""
     waiting: list[tuple[str, Json, bool]] = [("", schema, False)]
     while waiting:
         path, part, reachable = waiting.pop()
@@ -259,8 +259,7 @@ def _schema_parts(schema: dict[str, Json]) -> Iterator[tuple[str, dict[str, Json
 
 
 def tool_name(server: str, tool: str) -> str:
-    """The name under which the model calls it: plain characters, 64 at most, and another one for
-    every tool."""
+    """Return the name that the model calls: plain characters, 64 at most, unique for each tool."""
     raw = f"mcp__{server}__{tool}"
     plain = _BAD.sub("_", raw)
     if plain == raw and len(plain) <= LONGEST_TOOL_NAME:
@@ -275,7 +274,7 @@ def first_line(text: str) -> str:
 
 
 def decoded(raw: Raw) -> dict[str, Json]:
-    """A result as an object; whatever else it is becomes an empty one."""
+    """Decode a result; anything but an object becomes an empty one."""
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError):

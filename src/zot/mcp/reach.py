@@ -1,6 +1,5 @@
-"""Whether an address that a server names may be asked: a server far away must not make zot talk to
-this machine or its network, where other services trust whoever can reach them.
-"""
+"""Check of addresses that a server names: a remote server must not make zot connect to this machine
+or its network, where other services trust every local client."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from zot.provider.auth import oauth
 
 
 def check_reach(address: str, server: str) -> None:
-    """Raises AuthError: the address is not https, or nearer than the server that names it."""
+    """Raises AuthError: the address is not https, or is local while the server is remote."""
     oauth.check_url(address)
     if _is_near(address) and not _is_near(server):
         raise AuthError(
@@ -23,7 +22,7 @@ def check_reach(address: str, server: str) -> None:
 
 
 def _is_near(url: str) -> bool:
-    """On this machine, or in a network that is not the internet."""
+    """Whether the host is this machine, or in a network that is not public."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
@@ -37,6 +36,6 @@ def _is_near(url: str) -> bool:
     try:
         rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return False  # it cannot be asked, either
+        return False  # unreachable as well
     hosts = {str(row[4][0]).partition("%")[0] for row in rows}
     return any(not ipaddress.ip_address(text).is_global for text in hosts)

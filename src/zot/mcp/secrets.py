@@ -1,7 +1,7 @@
 """The secrets in the entry of an MCP server: texts that no model, client or file may see.
 
-A value counts by where it stands (a header, a variable, after `--token`); whether it is long
-enough to be taken out of honest text is for the redactor to say.
+A value counts by its place (a header, a variable, after `--token`); the redactor decides whether it
+is long enough to be removed from ordinary text.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ORDINARY_NAME = re.compile(
     r"|root|lang|locale|tz|name|user|username|model|version|timeout|debug|format|type|org|project"
     r"|workspace|browser|display|shell|term|editor|pager|options?|pythonpath)$"
 )
-"""Variables whose values are words that honest text is full of."""
+"""Names of variables whose values are common words."""
 ORDINARY_HEADERS = frozenset(
     ("accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-type")
     + ("host", "origin", "referer", "user-agent", "mcp-protocol-version")
 )
 HEADER_FLAGS = ("-H", "--header", "--headers")
 RANDOM = re.compile(r"[A-Za-z0-9]{16,}")
-"""A run of letters and digits that nobody types; see `_looks_random`."""
+"""A run of letters and digits as in random tokens; see `_looks_random`."""
 
 
 def configured_secrets(
@@ -43,14 +43,15 @@ def configured_secrets(
     *,
     trusted: bool,
 ) -> set[str]:
-    """Those of all servers: of the files, and `entries` of a program that embeds zot."""
+    """Return the secrets of all servers: of the files, and `entries` of a program that embeds
+    zot."""
     texts: set[str] = set()
     for server in read_all(cwd, home, entries, files=True, trusted=trusted).servers:
         texts |= secrets_of(server)
         try:
             texts |= secrets_of(expanded(server, environ, ()))
         except ConfigError:
-            continue  # a variable is not set: it cannot be started, either
+            continue  # a variable is not set: the server cannot start, either
     return texts
 
 
@@ -64,7 +65,7 @@ def secrets_of(server: ServerConfig) -> set[str]:
 
 
 def url_secrets(url: str) -> Iterator[str]:
-    """The password, values of the query with the name of a secret, and parts that look random."""
+    """Yield the password, query values with a secret's name, and parts that look random."""
     try:
         parts = urlsplit(url)
         password = parts.password or ""
@@ -123,7 +124,7 @@ def _argument_secrets(args: Sequence[str]) -> Iterable[str]:
 
 
 def _looks_random(text: str) -> bool:
-    """Whether there is a long run of mixed letters and digits, as no name or version has it."""
+    """Whether there is a long run of mixed letters and digits, unlike names and versions."""
     return any(
         sum(map(str.isdigit, run)) >= 2 and sum(map(str.isalpha, run)) >= 2
         for run in RANDOM.findall(text)

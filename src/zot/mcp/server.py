@@ -1,4 +1,4 @@
-"""One server: started when it is needed, remembered when it is not, ended with all it started."""
+"""One server: started on demand, its lists cached, its whole process tree ended on close."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ if TYPE_CHECKING:
 
 LOG_BYTES = 5 * MIB
 RETRY_SECONDS = 3.0
-"""How long a failed start is the answer to whoever asks next."""
+"""Seconds for which callers get the error of a failed start, before a new attempt."""
 INSTRUCTIONS = "(instructions)"
-"""Among the names of what changed; no tool is called so."""
+"""Pseudo tool name for changed instructions; no tool has this name."""
 REFRESH_PAUSE = 1.0
-"""Between two looks at a server's lists, however often it says that they changed."""
+"""Seconds between two refreshes of a server's lists, however often it reports changes."""
 
 
 class ServerParts(Frozen):
-    """What a server needs of the zot around it."""
+    """The dependencies of a server."""
 
     home: str
     environ: Mapping[str, str]
     keys: Collection[str]
-    """Variables that hold keys of the user's."""
+    """Variables that hold the user's API keys."""
     store: ServerStore
     dialogs: McpDialogs
     told: Callable[[McpServer], None] = lambda server: None
-    """Called when something about a server changed."""
+    """Called when the state of a server changed."""
     hide: Callable[[], None] = lambda: None
     """Called before a program is started."""
     show_page: Callable[[str], None] | None = None
-    """Lets the user see an address in a browser; None: nobody can log in here."""
+    """Shows an address in the user's browser; None: nobody can log in here."""
     confine: Confine = lambda program, cancel, tell: nullcontext(program)
-    """Keeps a program where the agent's tools work: in a jail, if they are in one."""
+    """Confines a program like the agent's tools: in a jail, if they are in one."""
     warn: Callable[[str], None] = lambda text: None
-    """Tells the user something."""
+    """Shows a warning to the user."""
     secrets: Callable[[], Sequence[str]] = tuple
-    """What neither a file nor the model may get to see."""
+    """Texts that neither a file nor the model may see."""
 
 
 class McpServer:
-    """Safe for several threads. A start belongs to nobody who waits for it: an aborted turn leaves
-    it going on, and `close` ends it."""
+    """A server; thread-safe. A start is independent of the callers that wait for it: it continues
+    after an aborted turn, and `close` ends it."""
 
     def __init__(self, config: ServerConfig, parts: ServerParts) -> None:
         self.config = config
@@ -82,9 +82,9 @@ class McpServer:
         self._threads: list[threading.Thread] = []
         self._agreed = parts.store.agreed(self.fingerprint)
         self.listed = parts.store.listed(self.fingerprint)
-        """What it brings, as far as anybody knows."""
+        """The last known lists."""
 
-    # --- what it is --------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------
 
     @property
     def log_path(self) -> str:
@@ -92,7 +92,7 @@ class McpServer:
 
     @property
     def may_start(self) -> bool:
-        """Whether the user wants it, and has agreed to it if it is a project's."""
+        """Whether it is enabled, and approved by the user if it belongs to a project."""
         config = self.config
         return config.enabled and (config.origin != "project" or self._agreed.start)
 
@@ -103,7 +103,7 @@ class McpServer:
 
     @property
     def believed(self) -> bool:
-        """Whether its word counts that a tool only reads."""
+        """Whether its read-only annotations are trusted."""
         return self.config.trust or self._agreed.hints
 
     @property
@@ -132,30 +132,30 @@ class McpServer:
         )
 
     def tools(self) -> list[McpToolInfo]:
-        """Those that may be offered: wanted by the configuration, and agreed to."""
+        """Return the tools that may be offered: enabled in the configuration, and accepted."""
         if self.listed is None or not self.may_start:
             return []
         off = {tool.name for tool in self.changed()}
         return [tool for tool in self._wanted(self.listed) if tool.name not in off]
 
     def changed(self) -> list[McpToolInfo]:
-        """Those that are not what the user agreed to."""
+        """Return the tools that differ from those the user accepted."""
         if self.listed is None or not self._agreed.seen:
             return []
         return changed_tools(self._agreed, self._wanted(self.listed))
 
     @property
     def instructions(self) -> str:
-        """What it says about itself, for the model: only of a server that the user believes, and
-        only what was agreed to."""
+        """The server's instructions for the model: only if the server is trusted and the text was
+        accepted."""
         listed = self.listed
         may = listed is not None and self.may_start and self.believed
         return listed.instructions if listed and may and not self.instructions_changed else ""
 
     @property
     def instructions_changed(self) -> bool:
-        """Whether it has others than the user agreed to; those of a server that is not believed
-        are not used, and do not count."""
+        """Whether the instructions differ from those the user accepted; always False for a server
+        that is not trusted, because they are not used."""
         if self.listed is None or not self._agreed.seen or not self.believed:
             return False
         return instructions_face(self.listed) not in ("", self._agreed.instructions)
@@ -164,26 +164,26 @@ class McpServer:
         names = self.config.tools
         return [tool for tool in listed.tools if names is None or tool.name in names]
 
-    # --- what the user agrees to -------------------------------------------------------------
+    # --- consent of the user -----------------------------------------------------------------
 
     def allow(self, *, hints: bool | None = None) -> None:
-        """The user lets it start. Raises ConfigError when that cannot be kept."""
+        """Record that the user lets it start. Raises ConfigError when that cannot be saved."""
         self._parts.store.allow(self.fingerprint, self.name, hints=hints)
         self._agreed = self._parts.store.agreed(self.fingerprint)
         self._parts.told(self)
 
     def accept(self) -> None:
-        """The user agrees to its tools as they are now."""
+        """Record that the user accepts its tools as they are now."""
         listed = self.listed
         if listed is not None:
             self._parts.store.accept(self.fingerprint, self.name, listed)
             self._agreed = self._parts.store.agreed(self.fingerprint)
             self._parts.told(self)
 
-    # --- life --------------------------------------------------------------------------------
+    # --- start and end -----------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin in the background, unless it runs or must not; returns at once."""
+        """Start in the background, unless it runs or may not start; returns at once."""
         with self._news:
             running = self._connection is not None or self._starting
             if running or not self.may_start or self._closed.is_set():
@@ -195,17 +195,17 @@ class McpServer:
         self._spawn("start", self._start)
 
     def wait_listed(self, deadline: float, cancel: Cancel) -> bool:
-        """Wait until it is known what it brings, or that it will not be. Raises Cancelled."""
+        """Wait until its lists are known or its start has failed. Raises Cancelled."""
         self._wait(lambda: self.listed is None and self._starting, deadline, cancel)
         return self.listed is not None
 
     def wait_done(self, deadline: float, cancel: Cancel) -> None:
-        """Wait until its start is over, well or not. Raises Cancelled."""
+        """Wait until its start has succeeded or failed. Raises Cancelled."""
         self._wait(lambda: self._starting, deadline, cancel)
 
     def connection(self, cancel: Cancel) -> McpConnection:
-        """The open connection, after a start if need be. Raises McpError: it cannot be had;
-        Cancelled: the turn was aborted meanwhile."""
+        """Return the open connection, starting the server if needed. Raises McpError: it is
+        unavailable; Cancelled: the turn was aborted."""
         if not self.may_start:
             raise McpError(f"the MCP server {self.name!r} is {self.state.state}")
         with self._news:
@@ -269,7 +269,7 @@ class McpServer:
 
     def _connect(self) -> connections.McpConnection:
         """Raises McpError, Cancelled."""
-        # Deferred, as the links below: with a list that is known, a prompt needs none of it.
+        # Deferred, like the links below: with cached lists a prompt needs none of these modules.
         parts = self._parts
         config = expanded(self.config, parts.environ, parts.keys)
         asker = ServerDialogs(parts.dialogs, self.name)
@@ -318,14 +318,14 @@ class McpServer:
     # --- its lists ---------------------------------------------------------------------------
 
     def _list(self, connection: McpConnection) -> None:
-        """Ask what it brings, and remember it. Raises McpError, Cancelled."""
+        """Fetch its lists and cache them. Raises McpError, Cancelled."""
         listed = connection.list_all(Patience(self.config.startup_timeout), self._closed)
         listed = _without(listed, self._parts.secrets())
         store = self._parts.store
         for problem in listed.dropped:
             self._log().note(f"a tool is left out: {problem}")
         if not self._agreed.seen:
-            # The user added it, or agreed to its start: what it is at first sight is what counts.
+            # The user added it, or approved its start: the first lists are the accepted ones.
             store.accept(self.fingerprint, self.name, listed)
             self._agreed = store.agreed(self.fingerprint)
         if listed != self.listed:
@@ -335,7 +335,7 @@ class McpServer:
             self._news.notify_all()
 
     def _lists_changed(self) -> None:
-        """Called by the thread that reads: the lists are asked for in another one."""
+        """Fetch the lists in another thread, because the reading thread calls this."""
         with self._news:
             if self._stale or self._closed.is_set():
                 return
@@ -352,7 +352,7 @@ class McpServer:
                 self._list(connection)
                 self._parts.told(self)
         except McpGone:
-            pass  # whoever calls it next will hear of it
+            pass  # the next call reports it
         except ZotError as error:
             self._log().note(f"its lists cannot be had: {error}")
         except Cancelled:
@@ -366,8 +366,8 @@ class McpServer:
         cancel: Cancel,
         tool: str = "",
     ) -> dict[str, Json]:
-        """Do something with the open connection; `tool` is what it is about to use. Nothing is
-        asked twice: a server that ended in the middle may have done what it was asked for.
+        """Run `work` with the open connection; `tool` is the tool it calls. Nothing is retried: a
+        server that ended halfway may have carried out the call.
 
         Raises:
             McpError: it failed, or cannot be had.
@@ -376,7 +376,7 @@ class McpServer:
         connection = self.connection(cancel)
         if tool:
             self._check_agreed(tool, cancel)
-        # Progress extends it, up to an hour.
+        # Progress extends the timeout, up to an hour.
         patience = Patience(self.config.timeout, max(LONGEST, self.config.timeout))
         try:
             return work(connection, patience)
@@ -388,7 +388,8 @@ class McpServer:
             raise McpError(f"the MCP server {self.name!r}: {error}") from error
 
     def _check_agreed(self, tool: str, cancel: Cancel) -> None:
-        """Its list was remembered, and the program that was just started may have another one."""
+        """Check the tool against the fresh lists: those of the started program may differ from the
+        cache."""
         self.wait_done(time.monotonic() + self.config.startup_timeout, cancel)
         if any(changed.name == tool for changed in self.changed()):
             raise McpError(
@@ -397,7 +398,7 @@ class McpServer:
             )
 
     def _drop(self, connection: McpConnection | None) -> None:
-        """Let go of a connection that is of no use any more."""
+        """Close a connection that is no longer usable."""
         if connection is None:
             return
         with self._news:
@@ -411,7 +412,8 @@ def server_log(home: str, name: str) -> str:
 
 
 def _without(listed: ServerLists, secrets: Sequence[str]) -> ServerLists:
-    """The same without secrets that the server repeats: it is kept on disk and told the model."""
+    """Redact secrets that the server repeats: the lists are stored on disk and sent to the
+    model."""
     raw = msgspec.to_builtins(listed)
     clean = mapped(raw, lambda leaf: without_secrets(leaf, secrets) if type(leaf) is str else leaf)
     return listed if clean == raw else msgspec.convert(clean, ServerLists)

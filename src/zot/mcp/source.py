@@ -1,6 +1,6 @@
-"""What a runtime sees of its MCP servers: a source of tools and commands.
+"""The MCP servers of a runtime, as a source of tools and commands.
 
-Loads nothing of the client where none is configured, and starts none before the first prompt.
+Loads no client code unless a server is configured, and starts no server before the first prompt.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class McpOptions(Frozen, kw_only=True):
-    """Where servers come from, and what they may use; made on every start."""
+    """Configuration sources and dependencies of the servers; built on every start."""
 
     cwd: str
     home: str
@@ -41,30 +41,30 @@ class McpOptions(Frozen, kw_only=True):
     entries: Mapping[str, Json]
     """Entries of a program that embeds zot."""
     files: bool
-    """Use those of the user and of the project, if it is `trusted`."""
+    """Use the files of the user and, if it is `trusted`, of the project."""
     trusted: Callable[[], bool]
     names: Sequence[str] | None
     """The only tools to offer; None: all."""
     keys: frozenset[str]
-    """Variables that hold keys."""
+    """Variables that hold API keys."""
     shorten: Callable[[str], str]
     hide: Callable[[], None]
     """Called before a program is started."""
     jailed: Callable[[], bool]
     secrets: Callable[[], Sequence[str]]
-    """What no file of ours and no model may get to see."""
+    """Texts that neither a file nor the model may see."""
     confine: Confine
-    """Keeps a program where the tools work, which is a jail while `jailed`."""
+    """Confines a program like the tools, in a jail while `jailed`."""
 
     def any(self) -> bool:
-        """Whether there can be a server."""
+        """Whether a server may be configured."""
         paths = (f"{self.cwd}/.mcp.json", f"{self.home}/mcp.json")
         return bool(self.entries) or (self.files and any(map(os.path.exists, paths)))
 
 
 class McpServers:
     """The servers of one runtime: a ToolSource, a CommandSource and a ServerSource, which also
-    takes the answers to their questions."""
+    accepts the answers to their questions."""
 
     name = "mcp"
     instant = False
@@ -82,16 +82,16 @@ class McpServers:
     # --- ToolSource --------------------------------------------------------------------------
 
     def start(self, host: SourceHost) -> None:
-        """Read what is configured, while the client thinks; no server is started for it."""
+        """Read the configuration, while the client thinks; starts no server."""
         self._host = host
-        # Only here: whoever else looks does not give the agent what there is.
+        # Set only here: other callers that load servers do not give the agent their tools.
         self.next_look = 0.0 if self._loaded() else time.monotonic() + LOOK_AGAIN
 
     def prepare(self, cancel: Cancel) -> None:
         if self._set is None:
-            return  # `start` has just looked for them
+            return  # `start` has just looked
         if self._in_jail != self._options.jailed():
-            self.reload()  # what runs outside must not go on for a jail
+            self.reload()  # servers that run outside must not serve a jail
         if (servers := self._loaded()) is not None:
             servers.prepare(cancel)
 
@@ -106,7 +106,7 @@ class McpServers:
             servers.close()
 
     def instructions(self) -> str:
-        """For the system prompt; see McpServerSet."""
+        """Return the text for the system prompt; see McpServerSet."""
         return "" if self._set is None else self._set.instructions()
 
     # --- ServerSource, approval --------------------------------------------------------------
@@ -148,7 +148,7 @@ class McpServers:
         return False
 
     def reload(self) -> Sequence[ExtensionState]:
-        """End all servers; what is configured then is read before the next prompt."""
+        """End all servers; the configuration is read again before the next prompt."""
         with self._lock:
             servers, self._set, self.next_look = self._set, None, 0.0
         if servers is not None:
@@ -167,7 +167,7 @@ class McpServers:
             return self._set
 
     def _made(self, host: SourceHost) -> mcp_servers.McpServerSet:
-        # The door of this room: it is loaded where there are servers.
+        # Deferred: loaded only where servers are configured.
         from zot.mcp import config, dialogs, store
         from zot.mcp import server as mcp_server
         from zot.mcp import servers as mcp_servers
@@ -195,6 +195,6 @@ class McpServers:
 
 
 if TYPE_CHECKING:
-    # What a runtime looks for in a source, at run time and without a word when it is not there.
+    # Check the protocols that the runtime looks up at run time, where a mismatch is silent.
     _Kinds = tuple[type[ToolSource], type[CommandSource], type[PanelSource], type[ServerSource]]
     KINDS: _Kinds = (McpServers, McpServers, McpServers, McpServers)

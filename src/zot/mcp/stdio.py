@@ -1,4 +1,4 @@
-"""A link to a server that zot starts: one message a line over its stdin and stdout."""
+"""A link to a server that zot starts: one message per line over its stdin and stdout."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from zot.text import printable
 
 LIMITS = LineLimits(line=16 * MIB, queue_bytes=32 * MIB, frames_per_second=2_000)
 CLOSE_SECONDS = 2.0
-"""How long a server may take to end by itself once its stdin was closed."""
+"""Seconds for a server to exit after its stdin was closed."""
 BASE = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "TERM", "TZ"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
 )
-"""Variables that every server sees; the rest is for its configuration to name. Without those of
-certificates npx and uvx fetch nothing in many a company."""
+"""Variables that every server sees; its configuration names any others. Without the certificate
+variables npx and uvx cannot download anything in many companies."""
 LAST_LINES = 5
 JAILED = (
     "it runs in the jail, where it can write the project only and has no network unless its entry"
@@ -43,14 +43,14 @@ LINE_TOO_LONG = -32000
 
 
 def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict[str, str]:
-    """What a server sees: a small base, and what its configuration names. No key of a provider."""
+    """Return a small base environment plus the configured variables; no API keys of providers."""
     kept = {name: environ[name] for name in BASE if name in environ}
     kept |= {name: value for name, value in environ.items() if name.startswith("LC_")}
     return {**kept, **config.env}
 
 
 def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
-    """What starts it, by its full path. Raises McpError: there is no such program."""
+    """Return the program with its full path. Raises McpError: there is no such program."""
     env = server_environment(config, environ)
     if "/" in config.command:
         program: str | None = os.path.join(config.folder, config.command)
@@ -63,8 +63,8 @@ def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
 
 
 class StdioLink:
-    """Starts the server at construction, where `confined` keeps it; its whole process tree ends
-    with `close`. Raises McpError: it cannot be started."""
+    """Starts the server at construction, confined by `confined`; `close` ends its whole process
+    tree. Raises McpError: it cannot be started."""
 
     is_http = False
 
@@ -89,7 +89,7 @@ class StdioLink:
                 process = ChildProcess(program.argv, folder, program.env, program.plan)
             except (OSError, ValueError) as error:
                 raise McpError(f"it cannot be started: {error}") from error
-            self._kept = kept.pop_all()  # until it has ended
+            self._kept = kept.pop_all()  # until the process has ended
         self.hint = JAILED if program.jailed else ""
         self._peer = LineProcess(
             f"mcp-{config.name}",
@@ -126,7 +126,7 @@ class StdioLink:
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
         if not method:
-            return  # all that it says is read anyway
+            return  # all its output is read anyway
         id = self._open.add(lambda answer: None)
         self._peer.send_line(request_line(id, method, params))
 
@@ -135,7 +135,7 @@ class StdioLink:
         return "\n".join(text.strip().splitlines()[-LAST_LINES:])
 
     def close(self) -> None:
-        """Close its stdin, wait, then end the whole tree."""
+        """Close its stdin, wait, then end the whole process tree."""
         self._open.close(gone("the server was stopped"))
         self._peer.ask_to_stop()
         if not self._peer.ended.wait(CLOSE_SECONDS):
@@ -175,7 +175,7 @@ class StdioLink:
         return None if replies is None else replies.put
 
     def _drop_long(self, line: LineTooLong) -> None:
-        """Nobody knows whose answer it was: whoever waits hears of it."""
+        """Fail all pending requests: a line that is too long could be the answer to any of them."""
         fault = RpcFault(LINE_TOO_LONG, f"it sent a line of more than {line.limit} bytes")
         with self._lock:
             waiting = list(self._waiting)
@@ -183,7 +183,7 @@ class StdioLink:
             self._open.settle(RpcAnswer(id, fault=fault))
 
     def _ended(self, reason: str) -> None:
-        # The last words may come after the end of stdout: the peer has joined their thread.
+        # Stderr may end after stdout; the peer has joined its thread.
         words = self.last_words()
         self._open.close(gone(f"it {reason}" + (f"; it said:\n{words}" if words else "")))
         self._kept.close()

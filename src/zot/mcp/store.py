@@ -1,7 +1,7 @@
-"""What is remembered about servers between runs, below `$ZOT_HOME/mcp/`: what each one brings, and
-what the user has agreed to.
+"""Data about servers kept between runs, below `$ZOT_HOME/mcp/`: their lists, and the user's
+consent.
 
-A guard that is broken must not be an open door: a file that cannot be read agrees to nothing.
+A broken file must not open a door: if it cannot be read, nothing is accepted.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MAX_CACHE = 8 * 1024 * 1024
 
 
 class Agreed(Frozen, omit_defaults=True):
-    """What the user agreed to about one server."""
+    """The user's consent for one server."""
 
     name: str = ""
     start: bool = False
     """A project's server may be started."""
     hints: bool = False
-    """Its tools that only read run unasked."""
+    """Its read-only tools run without approval."""
     seen: bool = False
-    """Its tools were agreed to once: what differs from them is off."""
+    """Its tools were accepted once; those that differ are off."""
     tools: dict[str, str] = {}
-    """The face of each tool as it was when it was agreed to."""
+    """The hash of each tool when it was accepted."""
     instructions: str = ""
-    """Those of the server as they were then, as a hash; empty: there were none."""
+    """Hash of the accepted instructions; empty: there were none."""
 
 
 prepared(ServerLists, Agreed)
@@ -50,7 +50,7 @@ class ServerStore:
     # --- what servers bring ------------------------------------------------------------------
 
     def listed(self, fingerprint: str) -> ServerLists | None:
-        """What the server brought the last time; None: nobody knows."""
+        """Return the last known lists of the server; None: unknown."""
         try:
             data = read_bytes(self._cache(fingerprint))
             return None if data is None else msgspec.json.decode(data, type=ServerLists)
@@ -58,7 +58,7 @@ class ServerStore:
             return None
 
     def keep_listed(self, fingerprint: str, listed: ServerLists) -> None:
-        """Remember it; a cache that cannot be written is none."""
+        """Cache the lists; write errors and oversized lists are ignored."""
         data = msgspec.json.encode(listed)
         if len(data) > MAX_CACHE:
             return
@@ -68,7 +68,7 @@ class ServerStore:
             pass
 
     def forget(self, fingerprint: str) -> None:
-        """Forget all about a server."""
+        """Delete all data about a server."""
         try:
             os.unlink(self._cache(fingerprint))
         except OSError:
@@ -87,13 +87,13 @@ class ServerStore:
             return Agreed(seen=True)
 
     def allow(self, fingerprint: str, name: str, *, hints: bool | None = None) -> None:
-        """The user lets the server start, and perhaps believes its hints."""
+        """Record that the server may start, and optionally that its hints are trusted."""
         now = self.agreed(fingerprint)
         hints = now.hints if hints is None else hints
         self._change(fingerprint, replace(now, name=name, start=True, hints=hints))
 
     def accept(self, fingerprint: str, name: str, listed: ServerLists) -> None:
-        """From now on this is what was agreed to."""
+        """Record these lists as accepted."""
         faces = {tool.name: tool.face for tool in listed.tools}
         face = instructions_face(listed)
         now = self.agreed(fingerprint)
@@ -123,11 +123,11 @@ class ServerStore:
 
 
 def instructions_face(listed: ServerLists) -> str:
-    """Another one for other instructions."""
+    """Return a hash of the instructions; empty: there are none."""
     text = listed.instructions
     return sha256(text.encode("utf-8", "replace")).hexdigest()[:16] if text else ""
 
 
 def changed_tools(agreed: Agreed, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:
-    """Those that are not what the user agreed to: other words, another schema, or new."""
+    """Return the tools that the user has not accepted: a changed text or schema, or new."""
     return [tool for tool in tools if agreed.tools.get(tool.name) != tool.face]

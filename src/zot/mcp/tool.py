@@ -1,4 +1,4 @@
-"""Tools of servers as the loop sees them: one for each, or one for all."""
+"""Tools of servers as the loop sees them: one tool each, or a single one for all."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from zot.text import Frozen, nearest
 PROXY = "mcp"
 RESOURCES = "mcp_resource"
 MAX_LISTED = 16_000
-"""Characters of the list of tools in the description of the one tool for all."""
+"""Maximum length, in characters, of the tool list in the description of the single tool."""
 MAX_MATCHES = 30
 
 
 class ServerTool(Frozen):
-    """A tool, and whose it is."""
+    """A tool and its server."""
 
     server: McpServer
     info: McpToolInfo
 
     @property
     def name(self) -> str:
-        """By which the model calls it directly, and by which a person is asked."""
+        """The name that the model calls directly, and that approvals use."""
         return protocol.tool_name(self.server.name, self.info.name)
 
     @property
@@ -58,7 +58,7 @@ class ServerTool(Frozen):
 
 
 class McpTool:
-    """One tool of one server."""
+    """A tool of a server."""
 
     def __init__(self, tool: ServerTool, shorten: Shorten) -> None:
         self.tool = tool
@@ -72,8 +72,8 @@ class McpTool:
 
 
 class McpProxy:
-    """One tool for all that servers bring: its own schema never changes, and costs a line for each
-    of theirs instead of a schema."""
+    """The single tool for all tools of servers: a fixed schema, and one line per tool instead of a
+    schema each."""
 
     name = PROXY
 
@@ -93,7 +93,7 @@ class McpProxy:
         }
 
     def find(self, args: Mapping[str, Json]) -> ServerTool | None:
-        """The tool that the arguments would call."""
+        """Return the tool that the arguments would call."""
         if args.get("action") != "call":
             return None
         return self._tools.get(str(args.get("tool", "")))
@@ -136,7 +136,7 @@ class McpProxy:
 
 
 class McpResources:
-    """Lists and reads what servers offer to read. Nothing is asked before it is called."""
+    """Lists and reads resources of servers. Sends nothing before it is called."""
 
     name = RESOURCES
 

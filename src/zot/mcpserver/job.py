@@ -1,6 +1,6 @@
 """One task of an MCP client: a runtime of its own, from the call to its result.
 
-The session is closed before the result is told, so that the next call can go on with it.
+The session is closed before the result is sent, so that the next call can continue it.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ ASKED = (*DEFAULT_TOOLS, SERVER_TOOLS)
 
 
 class McpQuestion(Frozen):
-    """What the client's user is asked, and who hears the answer."""
+    """A question to the client's user, and the callback for the answer."""
 
     form: JsonObject
     take: Callable[[Any], None]
     request: int | None = None
-    """The request that asks, in the older era."""
+    """Id of the request that asks, in the older era."""
 
 
 class McpJob(RuntimeClient):
-    """Knows nothing of the request that waits for it: the server does."""
+    """A task. The server, not the job, knows which request waits for it."""
 
     def __init__(
         self, wire: ZotMcpServer, peer: McpPeer, arguments: AnyArguments, token: int | str | None
@@ -62,23 +62,23 @@ class McpJob(RuntimeClient):
         self._wire = wire
         self.peer = peer
         self.token = token
-        """Of the call that waits for the result; each call may bring another one."""
+        """Progress token of the call that waits for the result; each call may bring a new one."""
         self._arguments = arguments
         self._lock = threading.Lock()
         self._cancel = Cancel()
         self._runtime: Runtime | None = None
         self._folder = ""
-        """Where the task works, without links."""
+        """Working directory of the task, with links resolved."""
         self._said = ""
         self._cut = False
         self._steps = 0
         self._open: dict[str, McpQuestion] = {}
-        """What is not answered yet, by the id of the approval or the dialog."""
+        """Open questions by the id of the approval or dialog."""
 
     # --- the work ----------------------------------------------------------------------------
 
     def work(self, options: Options, around: Surroundings) -> JsonObject:
-        """Do the task, in this thread; its result, whatever happens."""
+        """Run the task in this thread; return its result, even on failure."""
         try:
             runtime = self._built(options, around)
         except ZotError as error:
@@ -103,7 +103,7 @@ class McpJob(RuntimeClient):
         settings = planned.setup.options
         approval = None
         if not settings.yolo:
-            # Named, so that they are asked for or denied also where nobody can be asked.
+            # Named tools are asked for or denied also where nobody can be asked.
             approval = approval_for(settings, self, settings.approve or ASKED)
         try:
             runtime = build_runtime(
@@ -114,8 +114,8 @@ class McpJob(RuntimeClient):
                 planned.session.close()
             raise
         if runtime.jail_root not in ("", self._folder):
-            # Somebody made a link of it since it was checked. A jail holds its directory open:
-            # from here on it cannot become another.
+            # The directory was replaced by a link after the check. A jail holds it open, so it
+            # cannot change from here on.
             runtime.close(timeout=CLOSE_SECONDS)
             runtime.release()
             raise CommandError(
@@ -138,7 +138,7 @@ class McpJob(RuntimeClient):
                 return self._planned_in(cwd, replace(options, session=path), around)
 
     def _planned_in(self, cwd: str, options: Options, around: Surroundings) -> Plan:
-        """The plan for a directory that a caller, who may be a model, has chosen."""
+        """Plan for a directory that the caller, possibly a model, has chosen."""
         here = os.path.realpath(around.absolute(options.cwd))
         there = self._folder = os.path.realpath(cwd) if cwd else here
         if there == here:
@@ -153,10 +153,10 @@ class McpJob(RuntimeClient):
         return planned
 
     def _run(self, runtime: Runtime) -> Run | None:
-        """The run, at its end; None: a command was all there was to do."""
+        """Return the run when it has ended; None: a command did all the work."""
         arguments = self._arguments
         if isinstance(arguments, ReplyArguments):
-            runtime.adopt_session()  # the server's own model is for tasks that begin
+            runtime.adopt_session()  # the server's own model is for new tasks
         if arguments.model:
             runtime.set_model(arguments.model)
         if arguments.reasoning:
@@ -175,13 +175,13 @@ class McpJob(RuntimeClient):
             prompt, call = command.text, command.call
         limits = lower(runtime.settings.limits, arguments)
         run = runtime.prompt(prompt, tag=self, limits=limits, call=call)
-        if self._cancel.is_set():  # while it was on its way here
+        if self._cancel.is_set():  # aborted before the prompt was accepted
             runtime.abort(self)
         run.ended.wait()
         return run
 
     def cancel(self) -> None:
-        """Stop as soon as possible; `work` returns then."""
+        """Stop as soon as possible; `work` then returns."""
         self._cancel.set()
         if (runtime := self._runtime) is not None:
             runtime.abort(self)
@@ -275,13 +275,13 @@ class McpJob(RuntimeClient):
             self._wire.asked(self, shown)
 
     def answered(self, responses: JsonObject) -> None:
-        """The client called again, with the answers to what it was asked."""
+        """Take the answers that the client sent with its next call."""
         for id, answer in responses.items():
             with self._lock:
                 question = self._open.pop(id, None)
             if question is not None:
                 question.take(answer)
-        self._ask_all()  # what came up meanwhile
+        self._ask_all()  # questions that arrived meanwhile
 
     def _decide(self, id: str, answer: Any) -> None:
         assert self._runtime is not None
@@ -297,7 +297,7 @@ class McpJob(RuntimeClient):
         try:
             self._runtime.answer(ask.id, **asdict(forms.answer_of(ask, answer)))
         except ZotError:
-            pass  # the same
+            pass  # likewise
 
     def _resolved(self, id: str) -> None:
         with self._lock:
@@ -309,14 +309,14 @@ class McpJob(RuntimeClient):
 def narrowed(
     allowed: tuple[str, ...] | None, wanted: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """The tools of a call: those that it wants, of those that the server may use."""
+    """Return the tools of a call: the requested ones that the server may use."""
     if allowed is None or wanted is None:
         return wanted if allowed is None else allowed
     return tuple(name for name in wanted if name in allowed)
 
 
 def lower(limits: Limits, arguments: LimitArguments) -> Limits:
-    """The limits of a call; it can only ask for less than the server was started with."""
+    """Return the limits of a call, which can only lower those of the server."""
     fields: dict[str, Any] = {}
     for name in Limits.__struct_fields__:
         both = (getattr(limits, name), getattr(arguments, name))

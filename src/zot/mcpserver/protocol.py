@@ -1,10 +1,10 @@
-"""MCP as a server speaks it, in both eras. No input or output, and nothing of what a tool does.
+"""MCP from the server's side, in both eras. No I/O, and nothing about what tools do.
 
-In the older era a client begins with `initialize`, and the server may send requests. In that of
-2026-07-28 every request says its version and what the client can do; where the server wants to know
-something, that is the result of the call, and the client calls again.
+In the older era a client begins with `initialize`, and the server may send requests. Since
+2026-07-28 every request carries its version and the client's capabilities; a question of the server
+is the result of the call, and the client calls again with the answer.
 
-On the way to the first answer: loads little.
+Needed for the first answer, so it imports little.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ JsonObject = dict[str, Any]
 
 
 class McpPeer(Frozen):
-    """Who asks: how it speaks, and whether it can be asked something."""
+    """The client of a request: its era, and whether it can show forms."""
 
     modern: bool = False
     forms: bool = False
 
 
 class McpParams(Frozen):
-    """What any request may carry; a method reads what it knows."""
+    """Parameters of any request; each method reads its own."""
 
     meta: JsonObject = field(default_factory=dict, name="_meta")
     protocol_version: str = field(default="", name="protocolVersion")
@@ -67,8 +67,8 @@ def read_params(params: Raw) -> McpParams:
 
 
 def peer_of(params: McpParams, greeted: McpPeer) -> McpPeer:
-    """Who sent a request; `greeted` is who said `initialize`. Raises RpcError: it speaks a version
-    that is not known here."""
+    """Return the sender of a request; `greeted` is the client that sent `initialize`. Raises
+    RpcError: its version is not supported."""
     version = params.meta.get(f"{_META}protocolVersion")
     if version is None:
         return greeted
@@ -80,7 +80,7 @@ def peer_of(params: McpParams, greeted: McpPeer) -> McpPeer:
 
 
 def has_forms(abilities: Any) -> bool:
-    """Whether a client shows forms: an empty object means that, too."""
+    """Whether a client can show forms; an empty object counts as yes."""
     asked = abilities.get("elicitation") if isinstance(abilities, dict) else None
     return isinstance(asked, dict) and (not asked or isinstance(asked.get("form"), dict))
 
@@ -113,7 +113,7 @@ def listed(tools: list[JsonObject], peer: McpPeer) -> JsonObject:
 
 
 def called(content: str, structured: JsonObject, peer: McpPeer, *, failed: bool) -> JsonObject:
-    """The result of a tool."""
+    """Return the result of a tool."""
     result: JsonObject = {
         "content": [{"type": "text", "text": content}],
         "structuredContent": structured,
@@ -123,13 +123,13 @@ def called(content: str, structured: JsonObject, peer: McpPeer, *, failed: bool)
 
 
 def refused(text: str, peer: McpPeer) -> JsonObject:
-    """The result of a tool that could not begin."""
+    """Return the result of a tool that could not start."""
     result = {"content": [{"type": "text", "text": text}], "isError": True}
     return _complete(result) if peer.modern else result
 
 
 def input_required(forms: dict[str, JsonObject], state: str) -> JsonObject:
-    """In the place of a result: the client asks its user, and calls again with the answers."""
+    """Return questions instead of a result: the client asks its user, and calls again."""
     requests = {
         key: {"method": "elicitation/create", "params": {"mode": "form", **form}}
         for key, form in forms.items()
@@ -167,14 +167,14 @@ DECISIONS: dict[str, Choice] = {
 
 
 def approval_form(title: str, preview: str) -> JsonObject:
-    """A question before a tool runs."""
+    """Return the form that asks for approval of a tool call."""
     choice = {"type": "string", "title": "Allow it?", "enum": list(DECISIONS)}
     schema = {"type": "object", "properties": {"decision": choice}, "required": ["decision"]}
     return {"message": f"zot wants to run: {title}\n\n{preview}", "requestedSchema": schema}
 
 
 def chosen(answer: Any) -> Choice:
-    """What a filled form decides; whatever is no clear yes is a no."""
+    """Return the decision of a filled form; anything unclear denies."""
     match answer:
         case {"action": "accept", "content": {"decision": str(word)}}:
             return DECISIONS.get(word, "deny")

@@ -1,7 +1,7 @@
 """`zot mcp-server`: tools over stdin and stdout, for other agents.
 
-The main thread reads and answers; every call of a tool has a thread of its own. A client is
-answered before the agent is loaded.
+The main thread reads and answers; each tool call has its own thread. A client is answered before
+the agent is loaded.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 MAX_JOBS = 16
 MAX_HELD = 32
-"""Results that a client asked a question about, and did not come back for."""
+"""Maximum number of results held for clients that have not answered a question."""
 
 
 def serve(options: Options, around: Surroundings) -> int:
-    """Serve until stdin closes or a signal comes; the exit code."""
+    """Serve until stdin closes or a signal arrives; return the exit code."""
     return ZotMcpServer(options, around).serve()
 
 
@@ -42,11 +42,11 @@ class ZotMcpServer(JsonRpcServer):
         super().__init__(options, around)
         self._greeted = McpPeer()
         self._calls: dict[jsonrpc.RpcId, McpJob] = {}
-        """The jobs that a call waits for."""
+        """Jobs by the id of the call that waits for them."""
         self._asked: dict[str, McpJob] = {}
-        """Those whose last call was answered with a question, by the state that it carries."""
+        """Jobs whose last call was answered with a question, by its request state."""
         self._results: dict[str, JsonObject] = {}
-        """Those of them that ended meanwhile."""
+        """Results of such jobs that have ended, by request state."""
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -59,7 +59,7 @@ class ZotMcpServer(JsonRpcServer):
         self.answering(id, work)
 
     def _request(self, id: jsonrpc.RpcId, method: str, params: McpParams) -> JsonObject | None:
-        """The result; None: it comes later."""
+        """Return the result; None: it follows later."""
         peer = protocol.peer_of(params, self._greeted)
         match method:
             case "initialize":
@@ -88,7 +88,7 @@ class ZotMcpServer(JsonRpcServer):
         with self.lock:
             job = None if cancelled is UNSET else self._calls.pop(cancelled, None)
         if job is not None:
-            job.cancel()  # a request that was cancelled has no answer
+            job.cancel()  # a cancelled request gets no answer
 
     # --- calls -------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class ZotMcpServer(JsonRpcServer):
         return None
 
     def _call_again(self, id: jsonrpc.RpcId, params: McpParams) -> JsonObject | None:
-        """The client was asked something, and calls again with the answer."""
+        """Handle a call that brings the answer to a question."""
         state = params.request_state
         with self.lock:
             result = self._results.pop(state, None)
@@ -133,7 +133,7 @@ class ZotMcpServer(JsonRpcServer):
         return None
 
     def _ended(self, job: McpJob, result: JsonObject) -> None:
-        """Answer the call that waits for the job, or keep the result for one that will."""
+        """Answer the call that waits for the job, or keep the result for the next call."""
         with self.lock:
             waiting = self._taken(job)
             for state in [state for state, other in self._asked.items() if other is job]:
@@ -145,13 +145,13 @@ class ZotMcpServer(JsonRpcServer):
             self.answer(id, result)
 
     def _taken(self, job: McpJob) -> list[jsonrpc.RpcId]:
-        """The calls that wait for the job, which will be answered; while the lock is held."""
+        """Remove and return the calls that wait for the job; the caller holds the lock."""
         waiting = [id for id, other in self._calls.items() if other is job]
         for id in waiting:
             del self._calls[id]
         return waiting
 
-    # --- what jobs use -----------------------------------------------------------------------
+    # --- for jobs ----------------------------------------------------------------------------
 
     def progress(self, token: int | str, number: int, message: str) -> None:
         params = {"progressToken": token, "progress": number, "message": message}
@@ -169,13 +169,13 @@ class ZotMcpServer(JsonRpcServer):
         return id
 
     def withdraw(self, id: int) -> None:
-        """Give up on a question, and tell the client so."""
+        """Withdraw a question, and notify the client."""
         if self.questions.drop(id):
             reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
             self.put(jsonrpc.notification_line("notifications/cancelled", reason))
 
     def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
-        """Answer the call that waits for the job, if one does, with its questions."""
+        """Answer the call that waits for the job, if any, with its questions."""
         state = os.urandom(16).hex()
         with self.lock:
             waiting = self._taken(job)

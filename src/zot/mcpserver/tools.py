@@ -1,6 +1,6 @@
-"""The two tools of `zot mcp-server`: what a client is told of them, their arguments and results.
+"""The two tools of `zot mcp-server`: descriptions, arguments and results.
 
-On the way to the answer to `tools/list`: loads little.
+Needed for the answer to `tools/list`, so it imports little.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ START, REPLY = "zot", "zot_reply"
 
 
 class LimitArguments(Frozen, kw_only=True):
-    """What a call may use up: the fields of `Limits`, which is not loaded for this."""
+    """Limits of a call: the fields of `Limits`, which is not imported here."""
 
     max_steps: int | None = None
     max_cost: float | None = None
@@ -25,7 +25,7 @@ class LimitArguments(Frozen, kw_only=True):
 
 
 class TaskArguments(LimitArguments, forbid_unknown_fields=True):
-    """What any call may say."""
+    """Arguments of any call."""
 
     prompt: str
     model: str = ""
@@ -74,7 +74,7 @@ _RESULT: JsonObject = {
 
 
 def told() -> list[JsonObject]:
-    """The tools as `tools/list` has them."""
+    """Return the tools for `tools/list`."""
     start: JsonObject = {
         "prompt": {"type": "string", "description": "the task, with all that it needs to know"},
         "cwd": {"type": "string", "description": "an absolute directory to work in"},
@@ -111,8 +111,8 @@ def _tool(name: str, title: str, text: str, fields: JsonObject, needed: list[str
 
 
 def arguments_of(name: str, arguments: JsonObject) -> AnyArguments | None:
-    """What a call asks; None: there is no such tool. Raises CommandError: the arguments are
-    wrong."""
+    """Parse the arguments of a call; None: there is no such tool. Raises CommandError: they are
+    invalid."""
     kinds: dict[str, type[AnyArguments]] = {START: StartArguments, REPLY: ReplyArguments}
     if name not in kinds:
         return None

@@ -44,8 +44,8 @@ class LiveScreen:
         self._painter = Painter(self._painter.theme, links)
 
     def frame(self, settled: Sequence[Line], live: Sequence[Line], row: int, column: int) -> str:
-        """Write `settled` above the live area for good, update that, and place the cursor. Empty if
-        nothing changed."""
+        """Return the text that writes `settled` above the live area for good, updates that and
+        places the cursor; empty if nothing changed."""
         lines = [*settled, *live] or [()]
         row = min(row + len(settled), len(lines) - 1)
         out = self._changes(lines)
@@ -99,8 +99,8 @@ class LiveScreen:
     def _move(self, row: int) -> str:
         down, self._row = row - self._row, row
         if down > 0:
-            # Not a cursor movement, which stops at the bottom: a window that has just become lower
-            # lacks rows there, and the way back up would lead too far.
+            # Line feeds, since a cursor movement stops at the bottom: a window that has just become
+            # lower lacks rows there, and the way back up would lead too far.
             return "\n" * down
         return f"\x1b[{-down}A" if down < 0 else ""
 

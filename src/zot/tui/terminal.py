@@ -22,7 +22,7 @@ WANTED = (
 )
 GIVEN_BACK = "\x1b[23;2t\x1b[>4m\x1b[<u\x1b[?7h\x1b[?1004l\x1b[?2004l\x1b[?25h\x1b[m"
 Attributes = list[Any]
-"""As returned by termios."""
+"""Terminal attributes as returned by termios."""
 ESCAPE_SECONDS = 0.05
 """Seconds after which an escape character counts as the Esc key."""
 LEAVE_SECONDS = 1.0

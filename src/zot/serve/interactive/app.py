@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class App(Asking):
-    """One terminal, one runtime. Everything but `listen` and `post` runs on the loop's thread."""
+    """One terminal, one runtime. Thread-safe: the runtime's client, `warn`, `post_error`."""
 
     spoken = False
     """True if output is read out line by line instead of drawn."""

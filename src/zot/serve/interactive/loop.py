@@ -207,7 +207,7 @@ class Loop:
                 shown.signalled(number)
 
     def resized(self) -> None:
-        """Update the size; redraw the live area if it changed."""
+        """Update the size; redraw the full screen, or the live area if the size changed."""
         self._size = self.terminal.size()
         self._stale = True
         if self._full is not None:

@@ -1,4 +1,4 @@
-"""`zot approvals`: what was allowed for good in a project: listed, and taken back. Prints only."""
+"""`zot approvals`: list and remove a project's standing approvals. Prints only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zot login`, `zot logout`, `zot auth status`. Talks to a person; keeps nothing by itself."""
+"""`zot login`, `zot logout`, `zot auth status`. Talks to the user; stores nothing itself."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
 
 
 def _read_code(attempt: oauth.Attempt, page: CallbackPage, failed: list[AuthError]) -> None:
-    """A browser on another machine cannot come back to this one: the user brings the code."""
+    """Read a pasted code: a browser on another machine cannot redirect to this one."""
     line = sys.stdin.readline()
     if not line.strip():
-        return  # no terminal, or it was closed: the browser may still come back
+        return  # no terminal, or it was closed: the browser may still redirect
     try:
         page.paste(oauth.pasted_code(line, attempt))
     except AuthError as error:
@@ -154,7 +154,7 @@ def _device(server: oauth.AuthServer) -> Credential:
 
 
 def _has_browser() -> bool:
-    """Whether a browser can be shown here. Variables of the user's decide first."""
+    """Return whether a browser can be opened here; environment variables take precedence."""
     if os.environ.get("ZOT_NO_BROWSER"):
         return False
     if os.environ.get("ZOT_FORCE_BROWSER"):
@@ -189,7 +189,7 @@ class AuthStatus(msgspec.Struct, frozen=True):
     source: str
     where: str
     key: str
-    """Only its end."""
+    """Masked: only the end of the key."""
     probe: str
 
 
@@ -214,7 +214,7 @@ def _auth(argv: Sequence[str]) -> int:
 
 
 def _hidden() -> frozenset[str]:
-    """Variables that hold keys of the user's own providers."""
+    """Return the variables that hold keys of user-defined providers."""
     return frozenset(KnownModels(home_dir(os.environ)).key_variables(os.environ))
 
 

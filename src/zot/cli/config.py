@@ -1,4 +1,4 @@
-"""`zot config`: look at settings, and change them. Prints; decides nothing."""
+"""`zot config`: show and change settings. Prints; decides nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _set(arguments: argparse.Namespace) -> None:
 def _unset(arguments: argparse.Namespace) -> None:
     def edit(values: dict[str, Json]) -> None:
         if arguments.name not in values:
-            config.find_setting(arguments.name)  # a name that means nothing is told
+            config.find_setting(arguments.name)  # raises for an unknown name
         config.remove(values, arguments.name)
 
     _change(arguments, edit)

@@ -1,6 +1,6 @@
-"""`zot ext`: list, install, remove, switch and examine extensions, and begin new ones.
+"""`zot ext`: list, install, remove, switch, examine and create extensions.
 
-This prints; what is done is in `zot.extensions`.
+Prints only; the work is done in `zot.extensions`.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _last_lines(path: Path, count: int) -> list[str]:
 
 
 def _follow(path: Path) -> None:
-    """Print what is added, also after the file was rotated, until interrupted."""
+    """Print added text until interrupted, also after the file was rotated."""
     file = _opened_at_end(path)
     try:
         while True:

@@ -1,4 +1,4 @@
-"""`zot follow PATH`: the frames of a durable session, as they are written, for a second reader."""
+"""`zot follow PATH`: print the frames of a durable session as they are written."""
 
 from __future__ import annotations
 

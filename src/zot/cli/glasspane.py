@@ -1,4 +1,4 @@
-"""`zot glasspane`: one page, on this machine, of every agent that can be seen."""
+"""`zot glasspane`: serve one page that shows every visible agent."""
 
 from __future__ import annotations
 

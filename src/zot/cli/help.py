@@ -1,4 +1,4 @@
-"""What `zot --help` prints: examples first, then the flags of the table of settings."""
+"""Text of `zot --help`: examples first, then the flags from the settings table."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def help_text() -> str:
 
 
 def _rows(setting: Setting) -> Iterator[str]:
-    if setting.default is not True:  # what is so anyway needs no flag
+    if setting.default is not True:  # a default that is on needs no flag
         default = f" ({setting.default})" if setting.default else ""
         yield _row(f"{', '.join(setting.words)} {setting.value}", setting.help + default)
     if setting.kind == "switch" and setting.fixed:

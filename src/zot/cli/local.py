@@ -98,7 +98,7 @@ def _pull(options: argparse.Namespace) -> None:
         f"to {models_dir(home)}\n"
     )
     bar = Bar(model.name, sys.stderr)
-    # A pull that is told to end must take its downloads with it, as with Ctrl-C.
+    # SIGTERM must end the downloads too, as Ctrl-C does.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         path = pull(model, bar, home, url=options.url)

@@ -1,4 +1,4 @@
-"""The `zot` command: which mode or subcommand to run. Loads only what that one needs."""
+"""The `zot` command: choose the mode or subcommand to run, and load only what it needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SUBCOMMANDS = {
     "schema": ("zot.cli.schema", "the JSON Schema of the wire"),
     "conformance": ("zot.conformance.cli", "check any implementation of the wire"),
 }
-"""Its module, with `main(argv) -> int` (`argv[0]` is the subcommand's own word), and its help."""
+"""Name -> (module, help). The module has `main(argv) -> int`; `argv[0]` is the name."""
 
 _BARE = {
     "auth": "status",
@@ -51,7 +51,7 @@ _BARE = {
         ("approvals", "config", "ext", "local", "mcp", "sessions", "skills", "swarm"), "list"
     ),
 }
-"""What a subcommand does when it is given no word."""
+"""Default action of a subcommand that is called without one."""
 
 _MEANT = {
     "continue": "zot -c",
@@ -60,15 +60,15 @@ _MEANT = {
     "resume": "zot -r",
     "version": "zot --version",
 }
-"""Subcommands of other programs, and how the same is said here."""
+"""Subcommands of other programs, and their equivalents here."""
 
 
 def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
-    """Run the command; the exit code. No traceback reaches the user."""
+    """Run the command and return the exit code. No traceback reaches the user."""
     try:
         code = _run(list(argv), as_pi=as_pi)
         if sys.stdout is not None:
-            sys.stdout.flush()  # here, where a failure can still be told
+            sys.stdout.flush()  # here, where a failure can still be reported
         return code
     except UsageError as error:
         complain(str(error))
@@ -76,7 +76,7 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
     except ZotError as error:
         complain(str(error))
         return EXIT_FAILED
-    except SystemExit as done:  # argparse has said why
+    except SystemExit as done:  # argparse has printed the reason
         return int(done.code or 0)
     except KeyboardInterrupt:
         return 130
@@ -86,7 +86,7 @@ def run(argv: Sequence[str], *, as_pi: bool = False) -> int:
         complain("the system allows no more threads; raise the limit of processes (ulimit -u)")
         return EXIT_FAILED
     except BrokenPipeError:
-        _drop_output()  # whoever read it has gone
+        _drop_output()  # the reader has closed the pipe
         return EXIT_OK
     except OSError as error:
         _drop_output()
@@ -140,15 +140,15 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
 
 
 def _loaded() -> None:
-    """What was loaded stays: the garbage collector never looks at it, and works from here on."""
-    if not gc.isenabled():  # turned off by __main__, not by a program that calls us
+    """Exclude what is loaded from garbage collection, and enable the collector."""
+    if not gc.isenabled():  # disabled by __main__, not by an embedding program
         gc.freeze()
         gc.enable()
 
 
 def _make_files_usable() -> None:
-    """Let every print succeed: Python has None for a standard file that the parent closed, and
-    refuses letters that the terminal does not have."""
+    """Let every print succeed: Python sets a standard file to None if the parent closed it, and
+    refuses characters that the terminal's encoding lacks."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
         standard.open_missing()
         sys.stdin = sys.stdin or os.fdopen(0)
@@ -159,7 +159,7 @@ def _make_files_usable() -> None:
 
 
 def _check_words(options: Options) -> None:
-    """A slip of the finger must not become a prompt that is sent to a model and paid for.
+    """Refuse likely typos, which would otherwise be sent to a model and paid for.
 
     Raises:
         UsageError: there are words where none belong, or they look like a subcommand.
@@ -182,7 +182,7 @@ def _check_words(options: Options) -> None:
 
 
 def _run_mode(options: Options) -> int:
-    # Read once and taken away at once: no child may inherit it.
+    # Read and removed at once: no child may inherit the token.
     token = os.environ.pop(RPC_TOKEN, "")
     if not options.rpc:
         _loaded()

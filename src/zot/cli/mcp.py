@@ -1,4 +1,4 @@
-"""`zot mcp`: add, list, try, trust and remove MCP servers. This prints; what is done is in
+"""`zot mcp`: add, list, test, trust and remove MCP servers. Prints only; the work is done in
 `zot.mcp`.
 """
 
@@ -185,7 +185,7 @@ def _trust(arguments: argparse.Namespace) -> None:
 
 
 def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) -> None:
-    """A server of a project that is not trusted cannot be found: say why."""
+    """Raise if the server may be missing because its project is not trusted."""
     known = any(server.name == arguments.name for server in servers.servers)
     if servers.hint and not known:
         raise ConfigError(f"there is no MCP server {arguments.name!r} of yours, and {servers.hint}")

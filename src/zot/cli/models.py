@@ -21,7 +21,7 @@ from zot.settings.models import read_cache, write_cache
 from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
 
 ASK_SECONDS = 3.0
-"""How long the provider's server may take to list its models before the list goes without it."""
+"""Seconds to wait for the provider's model list before doing without it."""
 
 _HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M out", "source")
 
@@ -39,7 +39,7 @@ def list_models(options: Options) -> int:
 
 
 def _price_dates(models: Sequence[Model]) -> dict[str, str]:
-    """Prices change; the day on which those of the catalog were looked up, by provider."""
+    """Return by provider the day on which the catalog's prices were looked up."""
     names = {model.provider for model in models if model.source == "catalog" and model.price}
     return {name: date for name in sorted(names) if (date := price_date(name))}
 
@@ -68,10 +68,10 @@ def _models(options: Options) -> Sequence[Model]:
 
 
 def _told(known: Known, info: ProviderInfo, flag: str, base_url: str) -> Sequence[Model]:
-    """What the server says it has: to be shown when it is another host, else to be remembered.
+    """Fetch the server's model list: return it if the server is another host, else cache it.
 
     Raises:
-        ProviderError: it does not say.
+        ProviderError: the server does not list its models.
     """
     key = known.key(info, flag, os.environ)
     askable = bool(base_url or info.base_url) and info.api != "scripted"

@@ -1,5 +1,5 @@
-"""What subcommands share: their words, and how they print. What files, providers and extensions say
-is text, never a code that a terminal obeys. What goes to a file or a program stays as it is.
+"""Shared by subcommands: argument parsing and printing. Text from files, providers and extensions
+cannot control the terminal; output to a file or a program stays as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ A_LINE = "one JSON object a line"
 
 
 class PlainParser(ArgumentParser):
-    """A parser whose help has no colours, whatever the version of Python and the terminal."""
+    """A parser whose help has no colours in any Python version or terminal."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -26,7 +26,7 @@ class PlainParser(ArgumentParser):
 
 
 class Subcommands:
-    """The words that may follow `zot NAME`, each with the function that does it."""
+    """The actions that may follow `zot NAME`, each with its function."""
 
     def __init__(self, name: str, description: str, **more: Any) -> None:
         self.parser = PlainParser(prog=f"zot {name}", description=description, **more)
@@ -35,8 +35,8 @@ class Subcommands:
     def add(
         self, word: str, run: object, help: str, *aliases: str, json: str = "", **more: Any
     ) -> ArgumentParser:
-        """`run` gets the options and returns the exit code, or nothing for 0; `json` says what
-        --json makes of the output, where there is such a flag."""
+        """Add an action. `run` gets the options and returns the exit code, or None for 0; `json` is
+        the help of --json; empty: no such flag."""
         made = self._actions.add_parser(word, help=help, description=help, aliases=aliases, **more)
         made.set_defaults(run=run)
         if json:
@@ -49,12 +49,12 @@ class Subcommands:
 
 
 def say(text: str = "") -> None:
-    """A line, or several, on stdout."""
+    """Print one or more lines to stdout."""
     sys.stdout.write(for_terminal(whole_characters(text)) + "\n")
 
 
 def say_now(text: str) -> None:
-    """For what is followed by a wait."""
+    """Print and flush; for text that is followed by a wait."""
     say(text)
     sys.stdout.flush()
 
@@ -65,7 +65,7 @@ def say_json(value: object, *, indent: bool = False) -> None:
 
 
 def say_either(options: Namespace, value: object, text: str, *, indent: bool = False) -> None:
-    """For a program, or for a person."""
+    """Print the value as JSON with --json, else the text."""
     if options.json:
         say_json(value, indent=indent)
     else:
@@ -73,7 +73,7 @@ def say_either(options: Namespace, value: object, text: str, *, indent: bool = F
 
 
 def say_table(rows: Sequence[Sequence[str]]) -> None:
-    """Columns side by side, below the heads in the first row."""
+    """Print aligned columns; the first row has the headings."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -82,7 +82,7 @@ def say_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def coloured(text: str, code: str) -> str:
-    """In this colour on a terminal that may have some."""
+    """Return the text in this colour if stdout is a terminal and NO_COLOR is not set."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
     return f"\033[{code}m{text}\033[0m"
@@ -96,7 +96,7 @@ def open_in_browser(url: str) -> None:
 
 
 def asked(question: str) -> str:
-    """What a person types after the question; empty where there is nobody."""
+    """Prompt on stderr and return the line typed; empty at end of input."""
     sys.stderr.write(for_terminal(question, 2))
     sys.stderr.flush()
     return sys.stdin.readline().strip()

@@ -1,4 +1,4 @@
-"""`--resume`: a person chooses a session; without a terminal there is only the list."""
+"""`--resume`: let the user choose a session; without a terminal only list them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ WIDTH = 60
 
 
 def choose_session(options: Options) -> Options:
-    """The options, with the session that was chosen.
+    """Return the options with the chosen session.
 
     Raises:
-        SessionError: there is none, or nobody to choose.
-        UsageError: the choice was none of the list.
+        SessionError: there is no session, or no terminal to choose at.
+        UsageError: the choice is not in the list.
     """
     around = of_process()
     cwd = working_directory(options.cwd, around)

@@ -1,4 +1,4 @@
-"""`zot schema [NAME]`: the wires as JSON Schema, and what an older client would miss."""
+"""`zot schema [NAME]`: print a wire's JSON Schema, or what would break an older client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zot.wire.schema import Schema, breaking_changes, commands_schema, rpc_schem
 
 
 def pi_schema() -> Schema:
-    """What a client of pi's protocol may send; its events have no types here."""
+    """Return the schema of commands of pi's protocol; its events have no types here."""
     where = "One JSON object a line on the stdin of `zot-pi --mode rpc`."
     return commands_schema(AnyPiCommand, "pi's RPC commands", where)
 
@@ -26,7 +26,7 @@ DOCUMENTS: dict[str, Callable[[], Schema]] = {
     "extensions": proto.json_schema,
     "pi": pi_schema,
 }
-"""By name; a file of that name is in docs/schema."""
+"""Schema functions by name; docs/schema has a file of that name."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`zot acp` and `zot mcp-server`: serve another program, which says itself what to work on."""
+"""`zot acp` and `zot mcp-server`: serve another program, which chooses the work."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NOT_HERE = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `zot acp ...` or `zot mcp-server ...`; the exit code. `argv[0]` is that word.
+    """Run `zot acp ...` or `zot mcp-server ...` and return the exit code. `argv[0]` is that word.
 
     Raises:
-        UsageError: there is what the other program decides, or makes no sense here.
+        UsageError: an option is the other program's to decide, or makes no sense here.
     """
     command, *words = argv
     is_acp = command == "acp"

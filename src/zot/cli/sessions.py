@@ -33,7 +33,7 @@ from zot.text import printable
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
 WIDTH = 70
-"""Characters of a text in a list."""
+"""Maximum characters of a text in a list."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -133,7 +133,7 @@ def _tree(arguments: argparse.Namespace) -> None:
     children: dict[str | None, list[Entry]] = {}
     for entry in loaded.entries.values():
         children.setdefault(entry.parent, []).append(entry)
-    # An explicit stack: a session may be deeper than Python's own.
+    # An explicit stack: a session may be deeper than Python's recursion limit.
     waiting = [(entry, 0) for entry in reversed(children.get(None, []))]
     while waiting:
         entry, depth = waiting.pop()
@@ -225,10 +225,10 @@ def _agreed(what: str, instead: str = "") -> bool:
 
 
 def seconds(text: str) -> float:
-    """A length of time like 30d.
+    """Parse a duration such as 30d into seconds.
 
     Raises:
-        SessionError: it is none.
+        SessionError: the text is not a duration.
     """
     length = re.fullmatch(r"(\d{1,6})(m|h|d|w|mo|y)", text)
     if not length:

@@ -1,4 +1,4 @@
-"""`zot swarm`: many agents at once, each in a tree of its own. Prints only."""
+"""`zot swarm`: many agents at once, each in its own worktree. Prints only."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ Ids may be shortened. Everything goes on when the terminal is closed.
 """
 Action = Callable[[LocalSwarm, argparse.Namespace], int | None]
 SHOWN_RESULT = 400
-"""Characters of a tool's result in `logs`."""
+"""Maximum characters of a tool's result in `logs`."""
 
 
 def main(argv: Sequence[str]) -> int:
-    if argv[1:2] == ["supervise"]:  # nobody types it: no help and no error may list it
+    if argv[1:2] == ["supervise"]:  # internal: must not appear in help or errors
         return _supervise()
     arguments = _parser().parse_args(argv[1:])
     swarm = LocalSwarm(Path(home_dir(os.environ)), os.environ)
@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_new(new: argparse.ArgumentParser) -> None:
-    """Flags that are kept under the names of fields of SwarmTask."""
+    """Add flags whose destinations are fields of SwarmTask."""
     new.add_argument("task", nargs="*", help="what is to be done")
     new.add_argument("--file", help="a task a line, or a JSON object a line with its options")
     new.add_argument(
@@ -222,7 +222,7 @@ def _tasks_of(path: str) -> list[dict[str, Any]]:
 
 
 def _fields(task: dict[str, Any]) -> dict[str, Any]:
-    """An object of a file of tasks: fields of SwarmTask, and the words of the options for them."""
+    """Convert an object of a task file to fields of SwarmTask; it may use the flags' names too."""
     fields = dict(task)
     if "cwd" in fields:
         fields["directory"] = fields.pop("cwd")
@@ -328,7 +328,7 @@ def _fact(fact: facts.Fact) -> list[str]:
 
 
 def _just(ask: Callable[[LocalSwarm, str], None]) -> Action:
-    """Ask it of an agent; there is nothing to print but that it worked."""
+    """Return an action that calls `ask` for one agent and prints only success."""
 
     def run(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
         ask(swarm, arguments.agent)
@@ -382,7 +382,7 @@ def _resume(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
         if summary.stage in ("failed", "cancelled", "lost"):
             swarm.retry(summary.id)
             _done(arguments)
-        else:  # one that was cut goes on by being looked at
+        else:  # an interrupted agent continues once it was shown
             said = f"{summary.id} is {summary.stage.replace('_', ' ')}"
             say_either(arguments, {"ok": True}, said)
     else:
@@ -422,7 +422,7 @@ def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     if arguments.none:
         swarm.budget()
     elif (cost, tokens, minutes) != (None, None, None):
-        before = swarm.spending()  # a limit that is not named stays
+        before = swarm.spending()  # limits that are not given stay
         swarm.budget(
             before.max_usd if cost is None else cost,
             before.max_tokens if tokens is None else tokens,

@@ -61,7 +61,7 @@ def _swarm() -> Path:
 
 
 def change_config(**changes: Any) -> TemporalConfig:
-    """Remember what was named; the settings as they are now."""
+    """Save the values that are not None; return the resulting settings."""
     config = load_config(_swarm())
     named = {name: value for name, value in changes.items() if value is not None}
     if named:
@@ -102,7 +102,7 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> None:
         config = replace(config, queue=arguments.queue)
     token = os.environ.get("ZOT_SWARM_TOKEN", "")
     if not token and not arguments.hub:
-        token = hub_token(_swarm())  # the tasks are given on this machine, too
+        token = hub_token(_swarm())  # the tasks are submitted on this machine, too
     if not token:
         raise ConfigError(
             "a worker on another machine needs ZOT_SWARM_TOKEN: what hub.token says where the "
@@ -119,7 +119,7 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> None:
         repository=arguments.repository,
         ca_file=arguments.ca_file,
     )
-    hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for what agents run
+    hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for programs that agents run
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     hide_keys(home_dir(os.environ), os.environ, hidden)
     from zot.swarm.temporal import door

@@ -30,7 +30,7 @@ DESCRIPTION = (
 )
 EXAMPLE = 'zot --json "fix the test" | tee run.jsonl | zot watch'
 TICK = 0.25
-"""Seconds between two looks at the clock, or at a file that may have grown."""
+"""Seconds between checks of the clock, or of a file that may have grown."""
 COLORS = {
     "idle": "32",
     "thinking": "36",
@@ -74,7 +74,7 @@ def _name(word: str) -> str:
 
 
 def watch(fd: int, *, follow: bool, share: str | None) -> int:
-    """Show the stream to its end; 0, or 1 when the agent failed last or its frames stopped."""
+    """Show the stream to its end; return 1 if the agent failed or its frames stopped, else 0."""
     if not share:
         return _watch(fd, follow, None)
     folder = ensure_dir(swarm_log.shared_streams(Path(home_dir(os.environ))))
@@ -94,7 +94,7 @@ def _watch(fd: int, follow: bool, log: LogWriter | None) -> int:
     for line in _lines(fd, follow):
         if line is not None:
             fields = fields_of(line)
-            if "type" not in fields:  # says nothing of an agent, not even that it is idle
+            if "type" not in fields:  # no frame, so no evidence of an agent
                 others += bool(line.strip())
                 continue
             frames += 1
@@ -113,7 +113,7 @@ def _watch(fd: int, follow: bool, log: LogWriter | None) -> int:
 
 
 class Screen:
-    """One line that is drawn again in a terminal; a line for each change elsewhere."""
+    """A status line that is redrawn in a terminal; elsewhere one line per change."""
 
     def __init__(self, live: bool, color: bool) -> None:
         self._live = live
@@ -144,7 +144,7 @@ class Screen:
 
 
 def describe(status: Status, *, clock: bool = True) -> str:
-    """The status in one line that any terminal can show."""
+    """Return the status as one line without control characters."""
     what: str = status.state
     if status.state == "tool":
         what = f"running {status.tool or 'a tool'}"
@@ -169,13 +169,13 @@ def describe(status: Status, *, clock: bool = True) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without line ends and control codes: a stream must not steer the terminal."""
+    """Drop line ends and control codes: a stream must not control the terminal."""
     shown = "".join(char if char.isprintable() else " " for char in text)
     return shown if len(shown) <= 200 else shown[:197] + "..."
 
 
 def _lines(fd: int, follow: bool) -> Iterator[bytes | None]:
-    """The lines of the stream; None whenever a moment has passed."""
+    """Yield the lines of the stream, and None after each TICK without data."""
     splitter = LineSplitter()
     pipe = not stat.S_ISREG(os.fstat(fd).st_mode)
     while True:

@@ -1,1 +1,1 @@
-"""Joins a runtime with a wire: rpc, one prompt."""
+"""Connects a runtime to a client: RPC, one prompt, the terminal."""

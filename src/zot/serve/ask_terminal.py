@@ -1,5 +1,5 @@
-"""Asks the person at the terminal whether a tool may run. Used by print mode; a client with a
-user interface of its own answers approval events instead.
+"""Asks at the terminal whether a tool may run. Used by print mode; a client with its own user
+interface answers approval events instead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROJECT = "[p] always here: {pattern}, "
 
 
 def has_terminal() -> bool:
-    """A person can see our question and type an answer."""
+    """Return whether a person can see the question and type an answer."""
     return os.isatty(0) and os.isatty(2)
 
 
@@ -29,7 +29,7 @@ def ask_terminal(question: ApprovalRequest, cancel: Cancel) -> Verdict | None:
     except OSError:
         return None
     try:
-        # What was typed before the question was seen is no answer to it.
+        # Discard input typed before the question was shown.
         termios.tcflush(fd, termios.TCIFLUSH)
         shown = "".join(f"  {_visible(line)}\n" for line in _shown(question).split("\n"))
         choices = QUESTION.format(project=_project(question))
@@ -41,7 +41,7 @@ def ask_terminal(question: ApprovalRequest, cancel: Cancel) -> Verdict | None:
 
 
 def _shown(question: ApprovalRequest) -> str:
-    """The diff says more than the arguments do."""
+    """Return the diff if there is one (it says more than the arguments), else the preview."""
     if not question.diff:
         return question.preview
     return f"{(question.call.args or {}).get('path')}\n{question.diff}"
@@ -52,7 +52,7 @@ def _project(question: ApprovalRequest) -> str:
 
 
 def understand(line: str) -> Verdict:
-    """An empty answer is a no: a stray Enter must not run anything."""
+    """Parse the answer. An empty one means no: a stray Enter must not run anything."""
     word = line.strip()
     match word.lower():
         case "y" | "yes":
@@ -68,7 +68,7 @@ def understand(line: str) -> Verdict:
 
 
 def _read_line(fd: int, seconds: float, cancel: Cancel) -> str | None:
-    """One line, or None when the time is over, the turn was aborted or the terminal is gone."""
+    """Read one line; None on timeout, if the turn was aborted or if the terminal is gone."""
     deadline = time.monotonic() + seconds
     wake_read, wake_write = os.pipe()
     try:
@@ -97,7 +97,7 @@ def _write(fd: int, text: str) -> None:
 
 
 def _visible(line: str) -> str:
-    """A command must not hide behind control characters."""
+    """Escape control characters: a command must not hide behind them."""
     return "".join(
         char if char.isprintable() or char == "\t" else repr(char)[1:-1] for char in line
     )

@@ -1,4 +1,4 @@
-"""`zot -p` and `zot --json`: one prompt, then the end. The exit code says how it went."""
+"""`zot -p` and `zot --json`: run one prompt and exit with a code that tells the outcome."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from zot.writer import LineWriter
 
 STOP_SECONDS = 3.0
 MAX_INPUT = 16 * 1024 * 1024
-"""Bytes of stdin that may become a prompt."""
+"""Maximum bytes of stdin as a prompt."""
 
 
 def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
-    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N.
+    """Answer the prompt; return 0 on success, 1 on failure, 128 + N after signal N.
 
     Raises:
-        ZotError: it could not even begin; with `as_json` the events say so too.
+        ZotError: the run could not begin; with `as_json` an error event is written too.
     """
     fd = claim_stdout()
     client: AsText | AsJson = AsJson(fd) if as_json else AsText(fd)
@@ -65,7 +65,7 @@ def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
 
 
 def prompt_text(words: Sequence[str]) -> str:
-    """The prompt: what was piped in, then the words of the command line."""
+    """Return the prompt: piped text, then the words of the command line."""
     piped = ""
     if _is_piped(0):
         data = sys.stdin.buffer.read(MAX_INPUT + 1)
@@ -85,7 +85,7 @@ def _is_piped(fd: int) -> bool:
 
 
 class AsText(RuntimeClient):
-    """Prints the last answer, and what extensions had to show."""
+    """Prints the last answer, and text displayed by extensions."""
 
     lost = False
 
@@ -106,10 +106,10 @@ class AsText(RuntimeClient):
             complain(f"[{event.extension}] {event.message}")
 
     def failed(self, error: ZotError) -> None:
-        """The person sees it on stderr."""
+        """Do nothing: the error goes to stderr."""
 
     def nothing_runs(self) -> None:
-        """What was shown is all."""
+        """Do nothing: there is no answer to wait for."""
 
     def finish(self, code: int) -> int:
         if self._last is not None:
@@ -121,18 +121,18 @@ class AsText(RuntimeClient):
             try:
                 write_all(self.wire, data if data.endswith(b"\n") else data + b"\n")
             except BrokenPipeError:
-                raise  # whoever did not want to read all of it is no error
+                raise  # a reader that stops early is no error
             except OSError as error:
                 raise ZotError(f"the answer could not be written: {error.strerror}") from error
         return code
 
 
 class AsJson(RuntimeClient):
-    """Writes every event as a line."""
+    """Writes every event as a JSON line."""
 
     def __init__(self, fd: int) -> None:
         self.lost = False
-        """Nobody reads any more."""
+        """True once the reader has gone."""
         self.wire = fd
         self._writer = LineWriter(fd, gone=self._reader_gone)
 
@@ -158,5 +158,5 @@ class AsJson(RuntimeClient):
         failure = self._writer.failure
         if failure is not None and not isinstance(failure, BrokenPipeError):
             raise ZotError(f"the events could not be written: {failure.strerror}")
-        # Also when the answer was complete before its loss was noticed.
+        # A lost reader is a failure even if the run had succeeded before it was noticed.
         return EXIT_FAILED if self.lost and code == EXIT_OK else code

@@ -1,8 +1,8 @@
 """`zot rpc`: commands from stdin, answers and events to stdout, until stdin closes.
 
 The main thread reads and answers; it never waits for a turn. This is stage one: hello and ping are
-answered before the agent is loaded. Stage two is loaded behind the first answer, by a thread or by
-the first command that needs it, through one seam: `ServedAgent.commands`.
+answered before the agent is loaded. Stage two is loaded after the first answer, by a thread or by
+the first command that needs it, in one place: `ServedAgent.commands`.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from zot.serve.rpc_agents import NamedAgents
 
 HELLO_SECONDS = 1.0
-"""How long a run that was cut off waits for the client to say what it understands."""
+"""Seconds that an interrupted run waits for the client's hello."""
 
 
 def serve(plan: Plan, token: str = "") -> int:
-    """Serve until stdin closes or a signal comes; the exit code.
+    """Serve until stdin closes or a signal arrives; return the exit code.
 
     Raises:
-        ZotError: a file that the flags name cannot be used; nothing was written to stdout.
+        ZotError: a file named by the flags cannot be used; nothing was written to stdout.
     """
     server = RpcServer(plan, token)
     setup = plan.setup
     named = setup.options.session or setup.options.continue_ or plan.wrapping is not BARE
     if named or setup.info.api == "scripted":
-        # What is wrong with the files should be known before the first prompt.
+        # Report problems with the files before the first prompt.
         _ = server.unnamed.runtime
     elif not token and _may_have_extensions(setup):
-        server.unnamed.warm_up()  # a guard may be slow to start; it has until the first tool call
+        server.unnamed.warm_up()  # a guard may start slowly; it has until the first tool call
     if not setup.options.durable:
         return server.serve()
     patience = threading.Timer(HELLO_SECONDS, server.unnamed.recover)
@@ -65,7 +65,7 @@ def _may_have_extensions(setup: Setup) -> bool:
 
 
 class RpcServer(LineServer):
-    """Whose line it is; the agents answer, the unnamed one or those of the feature `agents`."""
+    """Routes each line to an agent: the unnamed one, or one of the feature `agents`."""
 
     def __init__(self, plan: Plan, token: str) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class RpcServer(LineServer):
             agent.fail(incoming, internal_error(error))
 
     def _addressed(self, incoming: Incoming) -> ServedAgent:
-        """Who answers. What is said of agents is answered by the unnamed one."""
+        """Return the agent that answers: the unnamed one for commands about agents."""
         if incoming.name in ("open_agent", "close_agent", "list_agents"):
             return self.unnamed
         name = zot.agent_of(incoming)
@@ -131,7 +131,7 @@ class RpcServer(LineServer):
 
     @property
     def named(self) -> NamedAgents:
-        """The agents that were opened. Raises CommandError without the feature."""
+        """Return the named agents; raise CommandError without the feature."""
         if "agents" not in self.features:
             raise CommandError("invalid_params: ask for the feature `agents` in hello first")
         if self._named is None:
@@ -161,7 +161,7 @@ class RpcServer(LineServer):
 
 
 class UnnamedAgent(ServedAgent):
-    """The process's own agent. It loads behind the first answer."""
+    """The process's own agent. Loads after the first answer."""
 
     def __init__(self, server: RpcServer, plan: Plan) -> None:
         super().__init__(server)
@@ -193,24 +193,24 @@ class UnnamedAgent(ServedAgent):
             if self.built is not None:
                 return self.built
             self._raise_load_error()
-            gc.disable()  # what is loaded now is no garbage, and a look at all of it takes long
+            gc.disable()  # new objects are no garbage, and scanning them takes long
             try:
                 runtime = self.commands.build(self._plan)
             finally:
                 gc.freeze()
                 gc.enable()
-            runtime.start()  # extensions, side by side with the client's thinking
+            runtime.start()  # extensions start while the client thinks
             return runtime
 
     def _raise_load_error(self) -> None:
-        """What the warm-up met is told once, to the first command that needs the runtime; the
-        next one tries again."""
+        """Raise the warm-up's error once, to the first command that needs the runtime; the next one
+        tries again."""
         error, self._load_error = self._load_error, None
         if error is not None:
             raise error
 
     def warm_up(self) -> None:
-        """Load stage two while the client thinks about its prompt."""
+        """Load stage two while the client prepares its prompt."""
         if self.built is None and self._load_error is None:
             try:
                 warming = threading.Thread(target=self._load, name="zot-warm-up", daemon=True)
@@ -227,5 +227,5 @@ class UnnamedAgent(ServedAgent):
 
     def closing(self) -> None:
         super().closing()
-        if self._warming is not None:  # Python may crash when it ends while a thread still imports
+        if self._warming is not None:  # Python may crash if it exits during an import
             self._warming.join(STOP_SECONDS)

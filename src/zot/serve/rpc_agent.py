@@ -1,4 +1,4 @@
-"""The commands of one agent on the zot wire, and its events as frames: stage two of `zot rpc`."""
+"""Commands and event frames of one agent on the zot wire: stage two of `zot rpc`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds")
 
 
 class AgentCommands:
-    """Commands of one agent: each becomes calls of its Runtime, and an answer."""
+    """Translates commands of one agent into calls of its Runtime and answers."""
 
     def __init__(self, agent: ServedAgent) -> None:
         self._agent = agent
@@ -46,7 +46,7 @@ class AgentCommands:
         self._slow: SlowCommands | None = None
 
     def build(self, plan: Plan) -> Runtime:
-        """The runtime of the process's own agent, which shows its events."""
+        """Build the runtime of the process's own agent, and attach it."""
         options = plan.setup.options
         approval = None if options.yolo else approval_for(options, self._agent)
         added = Additions(approval=approval, warn=complain, owns_process=True)
@@ -55,7 +55,7 @@ class AgentCommands:
         return runtime
 
     def named_agents(self) -> NamedAgents:
-        """For the agents beside it (feature `agents`)."""
+        """Return the registry of further agents (feature `agents`)."""
         from zot.serve.rpc_agents import NamedAgents
 
         return NamedAgents(self._server)
@@ -143,7 +143,7 @@ class AgentCommands:
         )
 
     def _repeated(self, incoming: Incoming, id: str) -> bool:
-        """Answer a prompt whose run is known already; False if it is not."""
+        """Answer a prompt whose run is already known; False if it is not."""
 
         def attached(ahead: int) -> None:
             started = zot.Started(True, ahead, run=id, resumed=True)
@@ -156,7 +156,7 @@ class AgentCommands:
         return known is not None
 
     def _limits(self, command: commands.Prompt, usual: Limits) -> Limits:
-        """The limits of a prompt that brings some of its own."""
+        """Return the usual limits with those that the prompt overrides."""
         own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
         return replace(usual, **own)
 
@@ -175,7 +175,7 @@ class AgentCommands:
             self._slow.close()
 
     def _change(self, command: commands.Change) -> Any:
-        """Do what can be done at once; the data of the answer."""
+        """Execute a quick command and return the data of the answer."""
         runtime = self._agent.runtime
         match command:
             case commands.Clear():
@@ -225,7 +225,7 @@ class AgentCommands:
             self._agent.runtime.abort()
             return
         tags = (tag for tag in self._agent.runtime.tags() if isinstance(tag, Raw))
-        # Compared as values: the same id can be written in several ways.
+        # Compared as values: an id can be written in several ways.
         if aborted := [tag for tag in tags if decode(tag) == target]:
             self._agent.runtime.abort(aborted[0])
 
@@ -238,7 +238,7 @@ class AgentCommands:
         pictures = images.checked_images(command.images)
         if offer(command.message, pictures):
             self._agent.answer(incoming)
-        else:  # nothing is running that could hear it: it is a prompt
+        else:  # no run can take it: it becomes a prompt
             self._agent.runtime.prompt(
                 command.message,
                 pictures,
@@ -272,10 +272,10 @@ class AgentCommands:
                     self._messages = zot_replies.KeptMessages()
                 messages = runtime.session.messages()[offset:end]
                 if (size := self._messages.least_size(messages)) > MAX_ANSWER:
-                    raise too_large(size)  # before the work of making it
+                    raise too_large(size)  # before building it
                 line = zot.success_in_pieces(incoming, self._messages.answer(messages))
                 if len(line) > MAX_ANSWER:
-                    self._messages = None  # what cannot be sent is not kept
+                    self._messages = None  # drop a cache that is too large to send
                     raise too_large(len(line))
                 self._agent.put(line, UNSET)
             case _:

@@ -1,4 +1,4 @@
-"""The feature `agents` of `zot rpc`: opens, lists and closes agents beside the unnamed one."""
+"""The feature `agents` of `zot rpc`: open, list and close agents beside the unnamed one."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 AgentCommand = commands.OpenAgent | commands.CloseAgent | commands.ListAgents
 MAX_CLOSING = 64
 COLLECT_AFTER = 50
-"""Agents that were closed before their memory is given back: looking for it takes milliseconds."""
+"""Closed agents per garbage collection, which takes milliseconds."""
 
 
 class NamedAgents:
-    """They are opened by the thread that reads commands, so that the next line finds them; each is
-    closed by a thread of its own, because that waits for its run to end."""
+    """Agents beside the unnamed one. Opened by the thread that reads commands, so that the next
+    line finds them; closed by a thread each, because that waits for a run to end."""
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -42,9 +42,9 @@ class NamedAgents:
         return self._server.unnamed.runtime.agents
 
     def get(self, name: str) -> ServedAgent:
-        """Raises CommandError when there is no such agent."""
+        """Return the agent; raise CommandError if there is none."""
         client = self._agents.get(name).client
-        if not isinstance(client, ServedAgent):  # a tool's, from before the feature was asked for
+        if not isinstance(client, ServedAgent):  # opened by a tool before the feature was requested
             raise NotFoundError(f"not_found: there is no agent {name!r}")
         return client
 
@@ -55,11 +55,11 @@ class NamedAgents:
         return [client for client in clients if isinstance(client, ServedAgent)]
 
     def take(self, incoming: Incoming, command: AgentCommand) -> None:
-        """Do what the command asks, and answer.
+        """Execute the command and answer.
 
         Raises:
-            CommandError: there is no such agent, one more of that name, or too many.
-            ZotError: the agent cannot be what is asked for.
+            CommandError: the agent does not exist, its name is taken, or there are too many.
+            ZotError: the agent cannot be opened as requested.
         """
         unnamed = self._server.unnamed
         match command:
@@ -78,7 +78,7 @@ class NamedAgents:
             return ServedAgent(self._server, signature_of(name))
 
         name, runtime = self._agents.open(command.agent, request_of(command), client)
-        # Answered before anything of it can be told.
+        # Answered before its first event.
         self._server.unnamed.answer(incoming, shapes.AgentOpened(name))
         runtime.start()
         self.get(name).recover()
@@ -103,11 +103,12 @@ class NamedAgents:
             unnamed.answer(incoming)
         except ZotError as error:
             unnamed.fail(incoming, error)
-        except Exception as error:  # around what an agent holds: the other agents go on
+        except Exception as error:  # an agent's failure: the others go on
             unnamed.fail(incoming, internal_error(error))
 
     def _let_go(self) -> None:
-        """An agent is a circle of objects, which Python finds late in a program that is at rest."""
+        """Collect garbage now and then: an agent is a reference cycle, which Python frees late when
+        idle."""
         with self._lock:
             self._ended += 1
             due = self._ended % COLLECT_AFTER == 0 or not self._agents.all()
@@ -115,7 +116,7 @@ class NamedAgents:
             gc.collect()
 
     def finish(self) -> None:
-        """Wait for those that are being closed."""
+        """Wait for agents that are being closed."""
         for thread in self._closing:
             thread.join()
 

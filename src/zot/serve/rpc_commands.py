@@ -1,5 +1,5 @@
-"""The commands of `zot rpc` that wait for an extension or a shell command: each is answered by a
-thread of its own, so that the reader of commands never waits.
+"""Commands of `zot rpc` that wait for an extension or a shell command. A thread answers each, so
+that the reader of commands never waits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SlowCommands:
         """Answer in a thread.
 
         Raises:
-            CommandError: too many wait already.
+            CommandError: too many commands are waiting, or a reload would disturb a run.
         """
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= MAX_WAITING:
@@ -59,12 +59,12 @@ class SlowCommands:
         self._threads.append(thread)
 
     def finish(self) -> None:
-        """Wait until all are answered: a command of an extension has its own limit."""
+        """Wait until all are answered: an extension's command has its own timeout."""
         for thread in self._threads:
             thread.join()
 
     def close(self) -> None:
-        """Give up on what still waits."""
+        """Cancel the commands that still wait."""
         self._cancel.set()
         self._runtime.abort_shell()
         for thread in self._threads:
@@ -89,7 +89,7 @@ class SlowCommands:
             self._fail(incoming, error)
         except Cancelled:
             self._fail(incoming, ClosedError("the runtime was closed"))
-        except Exception as error:  # around an extension: its bug, or ours, ends this command only
+        except Exception as error:  # a bug around an extension ends this command only
             self._fail(incoming, internal_error(error))
 
     def _commands(self) -> shapes.Commands:
@@ -133,7 +133,7 @@ class SlowCommands:
 
 
 def is_reload(command: Slow) -> bool:
-    """`reload_ext`, or `/reload-ext` as a person would type it."""
+    """Return whether this is `reload_ext`, or `/reload-ext` as a person would type it."""
     if isinstance(command, commands.RunCommand):
         return command.name.removeprefix("/").casefold() == RELOAD
     return isinstance(command, commands.ReloadExt)

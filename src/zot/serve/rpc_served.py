@@ -1,5 +1,5 @@
-"""One agent on the zot wire: its answers and events as lines. Part of stage one of `zot rpc`; its
-commands are stage two (rpc_agent.py)."""
+"""One agent on the zot wire: writes its answers and events as lines. Part of stage one of `zot
+rpc`; its commands are stage two (rpc_agent.py)."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
 
 
 class ServedAgent(RuntimeClient):
-    """One agent as the client of the wire sees it: its commands, its answers and its events."""
+    """One agent as the client of the wire sees it: commands, answers and events."""
 
     def __init__(self, server: RpcServer, signature: bytes = b"") -> None:
-        """`signature`: the fields that say whose frames they are."""
+        """`signature`: the JSON fields that identify the agent in its frames."""
         self.server = server
         self._signature = signature
         self._writer = server.writer.open_lane() if signature else server.writer
         self.built: Runtime | None = None
         self.durable = False
-        """Whether runs that a crash cut off go on."""
+        """Whether runs that a crash interrupted are continued."""
         self._seq = 0
         self._wire_lock = threading.Lock()
         self._kept: KeptFrames | None = None
-        """The frames of a durable session; None: it is not durable."""
+        """Event log of a durable session; None: it is not durable."""
         self._recover_lock = threading.Lock()
         self._recovered = False
         self._frame: Callable[..., EventFrame | None] = lambda event, features=(): None
@@ -53,12 +53,12 @@ class ServedAgent(RuntimeClient):
 
     @property
     def runtime(self) -> Runtime:
-        assert self.built is not None  # a named agent is there when it can be spoken to
+        assert self.built is not None  # a named agent is built before it is addressed
         return self.built
 
     @property
     def seq(self) -> int:
-        """The number of its last frame."""
+        """Number of its last frame."""
         return self._seq if self._kept is None else self._kept.seq
 
     def use(self, runtime: Runtime) -> None:
@@ -71,9 +71,9 @@ class ServedAgent(RuntimeClient):
 
     @property
     def commands(self) -> AgentCommands:
-        """All but hello and ping. The seam: stage two is loaded here, or by the warm-up."""
+        """Commands other than hello and ping. Stage two is loaded here, perhaps by the warm-up."""
         if self._commands is None:
-            gc.disable()  # what is loaded now is no garbage, and a look at all of it takes long
+            gc.disable()  # new objects are no garbage, and scanning them takes long
             try:
                 from zot.serve.rpc_agent import AgentCommands
             finally:
@@ -93,7 +93,7 @@ class ServedAgent(RuntimeClient):
                 self.commands.take(incoming, command)
 
     def recover(self) -> None:
-        """Go on with what was cut off. Not before the client has said what it understands."""
+        """Continue interrupted runs, once; not before the client has said what it understands."""
         if not self.durable or not self.server.authenticated:
             return
         with self._recover_lock:
@@ -119,7 +119,7 @@ class ServedAgent(RuntimeClient):
             self._commands.close()
 
     def accept(self, incoming: Incoming, run: str, ahead: int) -> None:
-        """Answers before the first event of the run can be written."""
+        """Answer before the first event of the run can be written."""
         started = zot.Started(True, ahead, run=run)
         self.answer(incoming, started, tag=incoming.id)
 
@@ -152,7 +152,7 @@ class ServedAgent(RuntimeClient):
 
     def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._kept is not None
-        with self._wire_lock:  # kept and written in one order, and kept first
+        with self._wire_lock:  # logged and written in the same order, logged first
             line = self._kept.keep(event, frame, self.server.features, tag)
             if line is not None:
                 self._write(line)
@@ -180,7 +180,7 @@ class ServedAgent(RuntimeClient):
         if "seq" not in self.server.features:
             self._write(line)
             return
-        with self._wire_lock:  # numbered in the order in which they are written
+        with self._wire_lock:  # numbered in the order of writing
             self._seq = self._seq + 1 if self._kept is None else self._kept.number()
             self._write(zot.stamped(line, self._seq, tag))
 
@@ -188,7 +188,7 @@ class ServedAgent(RuntimeClient):
         self._writer.put(zot.signed(line, self._signature) if self._signature else line)
 
     def agent_closed(self) -> None:
-        """Its share of the output is for the others."""
+        """Close the event log, and return this lane's share of the output to the others."""
         if self._kept is not None:
             self._kept.close()
         if isinstance(self._writer, Lane):
@@ -196,6 +196,6 @@ class ServedAgent(RuntimeClient):
 
 
 def signature_of(name: str, parent: str | None = None) -> bytes:
-    """The fields that say whose frames they are."""
+    """Return the JSON fields that identify the agent in its frames."""
     signature = b',"agent":' + encode_json(name)
     return signature if parent is None else signature + b',"parent":' + encode_json(parent)

@@ -1,7 +1,7 @@
-"""The commands of `zot rpc` about sessions, each as the data of its answer.
+"""Commands of `zot rpc` about sessions; each returns the data of its answer.
 
-They are answered by the thread that reads commands: a prompt that follows `load_session` must
-find the session it loaded.
+The thread that reads commands executes them: a prompt after `load_session` must find the loaded
+session.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Answer = (
 
 
 def answer(runtime: Runtime, command: SessionCommand) -> Answer:
-    """Do what the command asks.
+    """Execute the command.
 
     Raises:
         SessionError: there is no such session, it is in use, or cannot be read or written.
@@ -98,7 +98,7 @@ def shape(info: SessionInfo) -> shapes.SessionShape:
 
 
 def with_features(state: shapes.State, runtime: Runtime, features: Set[str]) -> shapes.State:
-    """The state, with what the client asked for in `hello`."""
+    """Return the state with the features that the client requested in `hello`."""
     if "budgets" in features:
         limits = runtime.settings.limits
         shown = shapes.LimitsShape(

@@ -1,1 +1,1 @@
-"""Draws on a terminal and returns keys. It knows nothing of agents, models or sessions."""
+"""Draws on a terminal and returns keys. Knows nothing of agents, models or sessions."""

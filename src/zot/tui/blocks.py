@@ -1,7 +1,7 @@
-"""The parts of a transcript as lines: what a person said, notes, tool calls, thinking.
+"""The parts of a transcript as lines: user messages, notes, tool calls, thinking.
 
-A block that is still changing is drawn again and again in the live area; when it has ended it is
-drawn once more, for good. `markdown.py` has the one that settles piece by piece.
+A block that still changes is redrawn in the live area; when it has ended it is drawn once more, for
+good. `markdown.py` has the one that settles piece by piece.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from zot.tui.pictures import InlineImage
 
 HEAD, TAIL = 3, 7
-"""Lines of a tool's output that stay when it is folded."""
+"""Lines kept at the start and the end of folded tool output."""
 LIVE_TAIL = 5
 MAX_SOURCE = 1_000_000
-"""Characters of a tool's output that are kept for its block."""
+"""Maximum characters of a tool's output kept in its block."""
 
 Level = Literal["info", "warning", "error"]
 
 
 class LiveBlock:
-    """A part of a transcript, which settles when it is closed. Its kind says how it is drawn."""
+    """A part of a transcript, which settles when it is closed. Subclasses draw it."""
 
     closed = True
-    """It will not change any more."""
+    """True if it will not change any more."""
     pictures: Sequence[InlineImage] = ()
     """Drawn below it on terminals that can; the pager has only its lines."""
 
     def settle(self, width: int) -> list[Line]:
-        """Lines that are final since it was last asked; all that is left once it is closed."""
+        """Return the lines that became final since the last call; all once it is closed."""
         if not self.closed:
             return []
         lines = self.lines(width)
@@ -55,16 +55,16 @@ class LiveBlock:
         return lines
 
     def live(self, width: int, height: int) -> list[Line]:
-        """The rest, as it is now."""
+        """Return the unsettled lines as they are now."""
         return self.lines(width)[-height:]
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        """All of it, for a pager."""
+        """Return all lines, for a pager."""
         raise NotImplementedError
 
     @property
     def source(self) -> str:
-        """What is searched and copied."""
+        """Text to search and copy."""
         return str(getattr(self, "text", ""))
 
 
@@ -80,7 +80,7 @@ class UserBlock(LiveBlock):
 
 
 class NoteBlock(LiveBlock):
-    """What the program itself has to say."""
+    """A message of the program itself."""
 
     _STYLES = {"info": "dim", "warning": "warn", "error": "error"}
 
@@ -93,7 +93,7 @@ class NoteBlock(LiveBlock):
 
 
 class LinesBlock(LiveBlock):
-    """Lines that somebody else drew; they are cut at the margin."""
+    """Lines drawn elsewhere; clipped at the margin."""
 
     def __init__(self, drawn: list[Line]) -> None:
         self._drawn = drawn
@@ -107,7 +107,7 @@ class LinesBlock(LiveBlock):
 
 
 class RowsBlock(LiveBlock):
-    """Names, and a text to each: side by side, or one below the other where it is narrow."""
+    """Names with a text each: side by side, or stacked in a narrow window."""
 
     NARROW = 60
 
@@ -135,7 +135,7 @@ class RowsBlock(LiveBlock):
 
 
 class ThinkingBlock(LiveBlock):
-    """What the model thinks: its last lines while it does, one line afterwards."""
+    """The model's thinking: its last lines while it goes on, one line afterwards."""
 
     def __init__(self, clock: float) -> None:
         self.closed = False
@@ -163,8 +163,8 @@ class ThinkingBlock(LiveBlock):
 
 
 class ToolBlock(LiveBlock):
-    """A tool call: its arguments as they come, the end of its output while it runs, and both ends
-    of it, the exit code and the time afterwards."""
+    """A tool call: its arguments as they arrive, the end of its output while it runs; afterwards
+    both ends of the output, the exit code and the time."""
 
     def __init__(self, name: str) -> None:
         self.closed = False
@@ -204,7 +204,7 @@ class ToolBlock(LiveBlock):
         self.running, self.closed = False, True
 
     def give_up(self) -> None:
-        """It never ran, or nobody heard of its end."""
+        """Close as failed: the tool never ran, or its end was not reported."""
         self.running, self.closed, self.failed = False, True, True
 
     # --- drawing -----------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class ToolBlock(LiveBlock):
         return self._args or self._partial.fields
 
     def _path(self) -> str:
-        """The file that the call is about."""
+        """Return the file that the call is about."""
         args = self._fields()
         value = args.get("path") or args.get("file_path")
         return value if isinstance(value, str) and value.isprintable() else ""
@@ -265,7 +265,7 @@ class ToolBlock(LiveBlock):
         return shown[:500]
 
     def _written(self, width: int) -> list[Line]:
-        """A long text among the arguments, as far as the model has written it."""
+        """Return the end of a long text argument, as far as the model has written it."""
         args = self._fields()
         text = args.get("content") or args.get("newText")
         edits = args.get("edits")
@@ -289,12 +289,12 @@ _FRAME = re.compile(r"\A\$ .*?\n\n|\n\[exit -?\d+\][^\n]*\Z", re.DOTALL)
 
 
 def _without_frame(text: str) -> str:
-    """Output of a command without the lines for the model, which repeat the command and its end."""
+    """Strip the lines for the model, which repeat the command and its exit code."""
     return _FRAME.sub("", text) if text.startswith("$ ") else text
 
 
 def fold(rows: list[Line], head: int, tail: int) -> list[Line]:
-    """Both ends of a long list, and how much is between them."""
+    """Return both ends of a long list, and the number of lines in between."""
     if len(rows) <= head + tail + 1:
         return rows
     between = (("dim italic", f"  ... {len(rows) - head - tail} more lines (ctrl+o shows them)"),)
@@ -305,8 +305,8 @@ CONTEXT = 3
 
 
 def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> list[Line]:
-    """Rows of a diff (`-`, `+`, blank, `...`) in colour, with the line numbers of the new text;
-    those of new lines lead to the file where its path is known."""
+    """Return coloured rows of a diff (`-`, `+`, blank, `...`) with the line numbers of the new
+    text; numbers of added lines link to the file if its path is known."""
     drawn: list[Line] = []
     texts = rows.split("\n")
     number: int | None = max(1, first_changed - CONTEXT) if texts[:1] == ["..."] else 1
@@ -317,7 +317,7 @@ def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> lis
             number = number if index == 0 else None
             continue
         style = {"+": "add", "-": "del"}.get(mark, "dim")
-        counts = mark not in ("-", "\\")  # the latter says that the line above it has no end
+        counts = mark not in ("-", "\\")  # `\` says that the line above has no line end
         shown = str(number) if number is not None and counts else ""
         look = f"number {file_word(path, shown)}" if path and mark == "+" and shown else "number"
         first: Line = (("", "  "), (look, f"{shown:>4}"), (style, f" {mark or ' '} "))

@@ -1,7 +1,7 @@
-"""Text as a terminal shows it: styled lines, their width in cells, wrapping and cutting.
+"""Text as a terminal shows it: styled lines, their width in cells, wrapping and clipping.
 
 A style is a few words that a theme turns into colours ("bold code"); a word `href:URL` makes a
-link. What a terminal would obey never gets into a line: `clean` everything that others wrote.
+link. A line must not contain control sequences: `clean` all text from outside.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ INDENT: Line = (("", "  "),)
 
 
 def window(at: int, room: int, count: int) -> int:
-    """Which of so many rows is the first to be seen, where the one at `at` is to be among them."""
+    """Return the first of `room` visible rows out of `count` so that row `at` is visible."""
     return max(0, min(at - room // 2, count - room))
 
 
 def clean(text: str) -> str:
-    """Text of others, harmless: no control characters but line feeds."""
+    """Remove control characters except line feeds from text of others."""
     if "\t" in text:
         text = text.expandtabs(TAB)
     return text if text.isascii() and text.isprintable() else printable(text)
 
 
 def visible(text: str) -> str:
-    """The same for text that a person must see whole: control characters are spelled out."""
+    """Like clean(), for text that a person must see in full: control characters are spelled out."""
     return "".join(
         char
         if char.isprintable() or char == "\n"
@@ -48,14 +48,14 @@ def _spelled(char: str) -> str:
 
 
 def is_simple(text: str) -> bool:
-    """Whether every letter takes one cell, on every terminal: Latin letters and our own marks."""
+    """Return whether every character takes one cell on every terminal: Latin and our own marks."""
     if text.isascii():
         return True
     return max(text.translate(_MARKS), default="") < "\u0300" and "\u00ad" not in text
 
 
 def cells(text: str) -> int:
-    """How many cells the text takes. It must be clean, and one line."""
+    """Return the width of the text in cells. It must be clean, and one line."""
     if is_simple(text):
         return len(text)
     wide = _wide_ones(text)
@@ -65,8 +65,8 @@ def cells(text: str) -> int:
 
 
 def _wide_ones(text: str) -> int | None:
-    """How many letters of the text are East Asian ones of two cells, if all the others are Latin;
-    the library takes many times as long for them."""
+    """Return the number of two-cell East Asian characters, or None if there are others than these
+    and Latin; the library takes many times as long."""
     wide = 0
     for char in text:
         if char < "\u0300" or char in "❯✓✗▸":
@@ -78,7 +78,7 @@ def _wide_ones(text: str) -> int | None:
 
 
 def _is_wide(char: str) -> bool:
-    """Han, Kana, Hangul and their punctuation, but no marks that join the letter before."""
+    """Match Han, Kana, Hangul and their punctuation, but no marks that join the previous letter."""
     return (
         "\u4e00" <= char <= "\u9fff"
         or "\u3041" <= char <= "\u3096"
@@ -91,10 +91,10 @@ def _is_wide(char: str) -> bool:
 
 
 def clusters(text: str) -> Iterator[str]:
-    """What a person takes for one character each."""
+    """Iterate over user-perceived characters (grapheme clusters)."""
     if is_simple(text) or _wide_ones(text) is not None:
         return iter(text)
-    import wcwidth  # after the first paint, and only for other letters than Latin ones
+    import wcwidth  # after the first paint, and only for non-Latin text
 
     return wcwidth.iter_graphemes(text)
 
@@ -112,9 +112,9 @@ def line_cells(line: Line) -> int:
 
 
 def split_at(text: str, width: int) -> tuple[str, str]:
-    """The part that fits into so many cells, and the rest; at least one character is taken."""
-    # The beginning is enough, unless its characters take no room; all of it, for each line of a
-    # long text without blanks, would take the square of the time.
+    """Split off the part that fits into `width` cells, at least one character."""
+    # The beginning suffices, unless its characters take no room. Measuring all of it for each line
+    # of a long text without blanks would take quadratic time.
     beginning = text[: 4 * max(1, width) + 16]
     end = _end_of(beginning, width)
     if end == len(beginning):
@@ -123,14 +123,14 @@ def split_at(text: str, width: int) -> tuple[str, str]:
 
 
 def _end_of(text: str, width: int) -> int:
-    """Where the part ends that fits into so many cells."""
+    """Return the length of the part that fits into `width` cells."""
     if is_simple(text):
         return min(max(1, width), len(text))
     used = end = 0
     for end, char in enumerate(text):
         size = 1 if char < "\u0300" and char != "\u00ad" else 2 if _is_wide(char) else 0
         if not size:
-            break  # for the library to say
+            break  # the library decides
         if used + size > width and end:
             return end
         used += size
@@ -151,7 +151,7 @@ def plain(line: Iterable[Span]) -> str:
 
 
 def joined(spans: Iterable[Span]) -> Line:
-    """One span for neighbours of one style, none without text."""
+    """Merge adjacent spans of the same style; drop empty ones."""
     merged: list[Span] = []
     for style, text in spans:
         if not text:
@@ -164,7 +164,7 @@ def joined(spans: Iterable[Span]) -> Line:
 
 
 def clip(line: Iterable[Span], width: int, mark: str = "") -> Line:
-    """As much of the line as fits; `mark` ends one that was cut. A line feed becomes a blank."""
+    """Return as much of the line as fits; `mark` ends a clipped one. Line feeds become blanks."""
     kept: list[Span] = []
     left = width
     line = tuple((style, text.replace("\n", " ")) for style, text in line)
@@ -186,7 +186,7 @@ def clip(line: Iterable[Span], width: int, mark: str = "") -> Line:
 
 
 def padded(line: Iterable[Span], width: int, style: str = "") -> Line:
-    """The line with blanks up to the width."""
+    """Return the line, padded with blanks to the width."""
     line = tuple(line)
     return joined((*line, (style, " " * max(0, width - line_cells(line)))))
 
@@ -194,12 +194,12 @@ def padded(line: Iterable[Span], width: int, style: str = "") -> Line:
 def wrap(
     spans: Iterable[Span], width: int, *, first: Line = EMPTY, rest: Line = EMPTY
 ) -> list[Line]:
-    """Break at blanks so that no line is wider; `first` and `rest` stand before the lines."""
+    """Break at blanks so that no line is wider; `first` and `rest` are line prefixes."""
     return _Wrapper(max(1, width), first, rest).lines(spans)
 
 
 def indented(spans: Iterable[Span], width: int) -> list[Line]:
-    """The same with two blanks before each line."""
+    """Like wrap(), with two blanks before each line."""
     return wrap(spans, width, first=INDENT, rest=INDENT)
 
 
@@ -264,7 +264,8 @@ class _Wrapper:
         self._put(style, word, size)
 
     def _carried(self) -> list[Span]:
-        """Take back the end of a word that began in another style, so that it stays whole."""
+        """Remove and return the start of a word that began in another style, to keep the word
+        whole."""
         carried: list[Span] = []
         while self._line:
             style, text = self._line[-1]

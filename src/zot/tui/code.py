@@ -1,4 +1,4 @@
-"""Source code in colour, line by line as it is written. pygments is loaded with the first block."""
+"""Syntax highlighting, line by line as code is written. pygments is loaded with the first block."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pygments.lexer import Lexer
 
 MAX_LINE = 2_000
-"""Characters; a longer line is left without colours."""
+"""Maximum characters; longer lines stay without colours."""
 _STYLES = {
     "Keyword.Type": "tok.type",
     "Keyword": "tok.keyword",
@@ -35,7 +35,7 @@ _STYLES = {
 
 
 class Highlighter:
-    """Colours one line after the other; what a line leaves open goes on in the next one."""
+    """Colours one line after the other; open constructs continue in the next line."""
 
     def __init__(self, language: str) -> None:
         self._lexer = _lexer_of(language)
@@ -43,7 +43,7 @@ class Highlighter:
         self._known: dict[object, str] = {}
 
     def line(self, text: str, *, last: bool = True) -> list[Span]:
-        """The line in colour; not `last`: it is still being written, and will come again."""
+        """Return the line in colour. Not `last`: it is incomplete and will be passed again."""
         text = clean(text)
         if self._lexer is None or len(text) > MAX_LINE:
             return [("", text)]
@@ -74,8 +74,8 @@ class Highlighter:
 
 
 class _Walk:
-    """pygments' own way through its states, but one that tells where it stands at the end: that
-    is how the next line can go on in the middle of a comment or a long string."""
+    """pygments' own state machine, but one that exposes its final stack, so that the next line can
+    continue in the middle of a comment or a long string."""
 
     def __init__(self, lexer: Any, states: dict[str, Any], stack: tuple[str, ...]) -> None:
         self._lexer = lexer
@@ -127,7 +127,7 @@ class _Walk:
         del self.stack[100:]
 
 
-@lru_cache(maxsize=32)  # finding it takes longer than colouring a line
+@lru_cache(maxsize=32)  # lookup takes longer than colouring a line
 def _lexer_of(language: str) -> Lexer | None:
     if not language:
         return None

@@ -1,4 +1,4 @@
-"""A piece of Markdown, parsed: its lines, and how much of it cannot change when more comes."""
+"""Parsed Markdown: its lines, and how much of it later text cannot change."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ GAP = 2
 """Cells between the columns of a table."""
 NARROWEST = 4
 NARROWEST_TEXT = 2
-"""Cells that are left for the text of a list or a quote; its marks give way to it."""
+"""Minimum cells for the text of a list or a quote; its marks are dropped if necessary."""
 
 
 class ListCut(Struct, frozen=True):
-    """A list that is settled in part."""
+    """State of a list that is settled in part."""
 
     number: int | None
-    """Of the next item; None: the list has none."""
+    """Number of the next item; None: the list is not numbered."""
     is_loose: bool
-    """There is room between its items."""
+    """True if there are blank lines between its items."""
 
 
 class Document:
     def __init__(self, source: str, tokens: Sequence[Token] | None = None) -> None:
-        """`tokens`: what the source was parsed to, if it was."""
+        """`tokens`: the parsed source, if available."""
         self._source = source
         self._tokens = _PARSER.parse(source) if tokens is None else tokens
         self._starts = [0]
-        """Where each line of the source begins."""
+        """Offset of each line of the source."""
         for line in source.split("\n"):
             self._starts.append(self._starts[-1] + len(line) + 1)
 
@@ -46,8 +46,8 @@ class Document:
 
     @property
     def final(self) -> int:
-        """Characters that no text to come can change: all but the last block; of a list, all but
-        its last item."""
+        """Characters that later text cannot change: all but the last block; of a list, all but its
+        last item."""
         tops = self._tops()
         if not tops:
             return 0
@@ -60,7 +60,7 @@ class Document:
 
     @property
     def open_fence(self) -> int | None:
-        """Where a block of code begins that is the last one, and not closed."""
+        """Offset of the last block if it is an unclosed code block, else None."""
         tops = self._tops()
         if not tops or tops[-1].type != "fence" or tops[-1].map is None:
             return None
@@ -79,13 +79,13 @@ class Document:
     def before(self, end: int) -> Document:
         if end >= len(self._source):
             return self
-        for place, token in enumerate(self._tokens):  # nothing is parsed twice between two blocks
+        for place, token in enumerate(self._tokens):  # parse no block twice
             if token.level == 0 and token.map is not None and self._at(token.map[0]) == end:
                 return Document(self._source[:end], self._tokens[:place])
         return Document(self._source[:end])
 
     def cut_in_list(self, cut: int, before: ListCut | None) -> ListCut | None:
-        """When the cut is between two items of the last block: what the next one needs to know."""
+        """Return the state of the list if the cut is between two items of the last block."""
         tops = self._tops()
         if not tops or not tops[-1].type.endswith("list_open") or tops[-1].map is None:
             return None
@@ -110,8 +110,8 @@ class Document:
     # --- lines -------------------------------------------------------------------------------
 
     def lines(self, width: int, number: int | None = None, *, spoken: bool = False) -> list[Line]:
-        """All of it; `number` is that of the first item of a numbered list that begins here.
-        `spoken`: a table comes as sentences, as it is read out."""
+        """Return all lines; `number` is that of the first item of a numbered list that begins here.
+        `spoken`: tables become sentences."""
         return _Drawing(self._tokens, max(4, width), number, spoken=spoken).all()
 
 
@@ -139,7 +139,7 @@ class _Drawing:
         return token
 
     def _block(self, width: int, depth: int) -> list[Line]:
-        """The lines of the block that begins here, without its closing token."""
+        """Return the lines of the block that begins here; its closing token is not consumed."""
         token = self._next()
         match token.type:
             case "paragraph_open":
@@ -170,7 +170,7 @@ class _Drawing:
         return spans
 
     def _inside(self, end: str, width: int, depth: int, *, tight: bool) -> list[Line]:
-        """The blocks up to the closing token, which is taken too."""
+        """Return the lines of the blocks up to the closing token, which is consumed."""
         lines: list[Line] = []
         while self._place < len(self._tokens):
             if self._tokens[self._place].type == end:
@@ -201,7 +201,7 @@ class _Drawing:
         return lines
 
     def _paragraphs_hidden(self) -> bool:
-        """Whether the list is a tight one: its paragraphs have no room around them."""
+        """Return whether the list is tight, without space around its paragraphs."""
         following = self._tokens[self._place] if self._place < len(self._tokens) else None
         return following is None or following.type != "paragraph_open" or following.hidden
 
@@ -239,7 +239,7 @@ class _Drawing:
 
 
 def table_lines(rows: list[list[list[Span]]], heads: int, width: int) -> list[Line]:
-    """Columns side by side, as wide as what is in them or as there is room for."""
+    """Draw columns side by side, as wide as their content or as there is room for."""
     columns = max((len(row) for row in rows), default=0)
     if not columns:
         return []
@@ -257,7 +257,7 @@ def table_lines(rows: list[list[list[Span]]], heads: int, width: int) -> list[Li
 
 
 def _sentences(rows: list[list[list[Span]]], heads: int) -> list[Line]:
-    """A row as `header: value, header: value`."""
+    """Return each row as `header: value, header: value`."""
     names = [plain(cell) for cell in rows[0]] if heads else []
     lines: list[Line] = []
     for row in rows[heads:]:
@@ -304,7 +304,7 @@ def _code(token: Token, width: int) -> list[Line]:
 
 
 def spans_of(token: Token, style: str) -> list[Span]:
-    """The text of an inline token, with emphasis, code and links."""
+    """Return the text of an inline token, with emphasis, code and links."""
     words = [style] if style else []
     spans: list[Span] = []
     for child in token.children or ():
@@ -327,7 +327,7 @@ def spans_of(token: Token, style: str) -> list[Span]:
 
 
 def _linked(style: str, text: str) -> list[Span]:
-    """Addresses as links, unless the text is one already."""
+    """Turn addresses into links, unless the text is part of one."""
     return [(style, text)] if "href:" in style else linked(style, text, shown="link")
 
 

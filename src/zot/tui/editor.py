@@ -1,5 +1,5 @@
-"""The text that a person writes: cursor, words, kill ring, undo, history, pasted parts. It draws
-rows of cells; which key does what stands in keymap.py.
+"""Text editor: cursor, words, kill ring, undo, history, pasted parts. Draws rows of cells; the keys
+are in keymap.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zot.tui.keymap import EDITOR_ACTIONS
 MAX_UNDO = 500
 MAX_KILLS = 50
 LONG_PASTE_LINES, LONG_PASTE = 10, 1_000
-"""From here on a paste stands in the text as one word, which is opened when it is sent."""
+"""Lines and characters above which a paste appears as one chip, expanded when it is sent."""
 _WORD = r"\w+"
 
 
@@ -36,19 +36,19 @@ class Editor:
         self.text = ""
         self.cursor = 0
         self.chips: dict[str, str] = {}
-        """What stands for a long paste, and the paste; any other chip stands for itself."""
+        """Content by label: the text of a long paste; other chips map to themselves."""
         self.history: list[str] = list(history)
         self._place: int | None = None
-        """The entry of the history that is shown; None: what was written here."""
+        """Index of the history entry shown; None: the text written here."""
         self._draft = ""
         self._undo: list[EditorState] = []
         self._redo: list[EditorState] = []
         self._kills: list[str] = []
         self._last = ""
-        """The action before: typing in a row is undone at once, kills in a row are one."""
+        """Previous action: successive typing is one undo step, successive kills are one kill."""
         self._yanked = (0, 0)
         self._column: int | None = None
-        """The column that moving up and down keeps to."""
+        """Column that moving up and down keeps."""
         self._width = 80
         self._moves: dict[str, Callable[[], int]] = {
             "left": lambda: self._beside(-1),
@@ -89,14 +89,14 @@ class Editor:
 
     @property
     def full_text(self) -> str:
-        """The text with every paste in its place."""
+        """The text with every paste expanded."""
         text = self.text
         for label, pasted in self.chips.items():
             text = text.replace(label, pasted)
         return text
 
     def set(self, text: str, cursor: int | None = None) -> None:
-        """Put another text in the place of this one; undo brings this one back."""
+        """Replace the whole text; undo restores it."""
         self._remember()
         self.text = text
         self.cursor = len(text) if cursor is None else cursor
@@ -104,7 +104,7 @@ class Editor:
         self._last = "set"
 
     def take(self) -> str:
-        """The text to send, which leaves the editor and becomes history."""
+        """Return the text to send, empty the editor, and add the text to the history."""
         text = self.full_text
         self.add_history(text)
         self.set("")
@@ -118,7 +118,7 @@ class Editor:
         self._place = None
 
     def insert(self, text: str) -> None:
-        """Put text at the cursor, as typed."""
+        """Insert typed text at the cursor."""
         text = visible(text)
         if self._last != "insert" or text.isspace():
             self._remember()
@@ -127,7 +127,7 @@ class Editor:
         self._replace(self.cursor, self.cursor, text)
 
     def paste(self, text: str) -> None:
-        """Put pasted text at the cursor; a long one as a chip."""
+        """Insert pasted text at the cursor; a long one as a chip."""
         text = visible(text)
         lines = text.count("\n") + 1
         if lines > LONG_PASTE_LINES or len(text) > LONG_PASTE:
@@ -137,18 +137,18 @@ class Editor:
         self.replace(self.cursor, self.cursor, text)
 
     def chip(self, label: str, content: str) -> None:
-        """Put a word at the cursor that stands for the content, and is one letter to the keys."""
+        """Insert a label that stands for the content; keys treat it as one character."""
         self.chips[label] = content
         self.replace(self.cursor, self.cursor, label)
 
     def replace(self, start: int, end: int, text: str) -> None:
-        """Put text in the place of a part; one step of undoing."""
+        """Replace a part of the text, as one undo step."""
         self._remember()
         self._last = "replace"
         self._replace(start, end, text)
 
     def do(self, action: str) -> bool:
-        """Do what a key asks for; False where it changes nothing here."""
+        """Run an action; return whether it changed anything."""
         assert action in EDITOR_ACTIONS, action
         last, before = self._last, (self.text, self.cursor, self._place)
         if action not in ("up", "down"):
@@ -172,7 +172,7 @@ class Editor:
     # --- drawing -----------------------------------------------------------------------------
 
     def layout(self, width: int, height: int) -> Layout:
-        """Its rows, the cursor among them; when there are more than fit, those around it."""
+        """Return the rows and the cursor; if there are too many rows, those around the cursor."""
         self._width = max(2, width)
         rows = _rows(self.text, self._width)
         row, column = self._place_of(rows, self.cursor)
@@ -201,7 +201,7 @@ class Editor:
     # --- places ------------------------------------------------------------------------------
 
     def _beside(self, step: int) -> int:
-        """The place one character, or one chip, to the left or right."""
+        """Return the position one character, or one chip, to the left or right."""
         cursor = self.cursor
         for label in self.chips:
             if step < 0 and self.text.endswith(label, 0, cursor):
@@ -330,7 +330,7 @@ class Editor:
 
 
 def _rows(text: str, width: int) -> list[tuple[int, int]]:
-    """Where each row of the text begins and ends when no row is wider; broken after blanks."""
+    """Return start and end of each row, none wider than `width`; rows break after blanks."""
     rows: list[tuple[int, int]] = []
     start = 0
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""Which key does what: a table, and a user's own file on top of it."""
+"""Key bindings: a default table, and a user's file on top of it."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def default_keymap() -> dict[str, str]:
 
 
 def keymap_with(changes: Mapping[str, object]) -> dict[str, str]:
-    """The keys with a user's changes: `{"ctrl+x": "submit"}`; an empty action frees the key, and
-    one that begins with a slash is a command.
+    """Return the keymap with a user's changes: `{"ctrl+x": "submit"}`. An empty action frees the
+    key; one that begins with a slash is a command.
 
     Raises:
         ConfigError: there is no such action.

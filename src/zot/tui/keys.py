@@ -1,5 +1,5 @@
-"""Bytes of a terminal as keys. A decoder without input or output: any split of the bytes gives the
-same keys, except that `flush` (after a pause) decides that an escape character was the Esc key.
+"""Decodes bytes of a terminal into keys, without I/O: any split of the bytes gives the same keys,
+except that `flush` (after a pause) decides that an escape character was the Esc key.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import codecs
 from msgspec import Struct
 
 MAX_SEQUENCE = 4096
-"""Bytes of an answer of the terminal; longer ones are dropped."""
+"""Maximum bytes of a reply of the terminal; longer ones are dropped."""
 MAX_PASTE = 16 * 1024 * 1024
 PASTE_END = b"\x1b[201~"
 
 
 class KeyPress(Struct, frozen=True):
-    """One key, `ctrl+a`, `alt+enter`, `up`; `text` has what was typed, and `paste` what was pasted.
-    `reply` is an answer of the terminal, `focus` and `blur` are its own news."""
+    """One key: `ctrl+a`, `alt+enter`, `up`. `text` and `paste` carry typed and pasted text, `reply`
+    a reply of the terminal; `focus` and `blur` report its focus."""
 
     name: str
     text: str = ""
@@ -39,7 +39,7 @@ _NAMED = {9: "tab", 13: "enter", 27: "esc", 32: "space", 127: "backspace", 57414
 
 
 class KeyDecoder:
-    """Feed it bytes as they come."""
+    """Converts bytes to keys as they arrive."""
 
     def __init__(self) -> None:
         self._held = bytearray()
@@ -48,7 +48,7 @@ class KeyDecoder:
 
     @property
     def waits(self) -> bool:
-        """An escape character was seen, and what follows decides what it is."""
+        """True after an escape character whose meaning depends on the next bytes."""
         return bool(self._held) and self._paste is None
 
     def feed(self, data: bytes) -> list[KeyPress]:
@@ -62,7 +62,7 @@ class KeyDecoder:
         return _together(keys)
 
     def flush(self) -> list[KeyPress]:
-        """Nothing more came: what is held was a key by itself, or nothing."""
+        """Return the key that the held bytes are by themselves, if any; call after a pause."""
         if self._paste is not None or not self._held:
             return []
         held = bytes(self._held)
@@ -73,7 +73,7 @@ class KeyDecoder:
             return [KeyPress("alt+esc")]
         if len(held) == 2:
             return [KeyPress(f"alt+{chr(held[1])}")]
-        return []  # an answer that was cut off
+        return []  # a reply that was cut off
 
     # --- one key: the bytes it took, 0 when it is not whole ----------------------------------
 
@@ -100,7 +100,7 @@ class KeyDecoder:
         assert self._paste is not None
         end = self._held.find(PASTE_END)
         if end < 0:
-            # The end may have come by half: keep what could be its beginning.
+            # The end may have arrived in part: keep what could be its beginning.
             used = max(0, len(self._held) - len(PASTE_END) + 1)
             self._keep_paste(used)
             return used
@@ -150,7 +150,7 @@ class KeyDecoder:
         return 1 + size
 
     def _take_string(self, keys: list[KeyPress]) -> int:
-        """OSC, DCS, APC: to its end, which is BEL or ST."""
+        """Take an OSC, DCS or APC sequence up to its end, BEL or ST."""
         ends = ((self._held.find(b"\x07"), 1), (self._held.find(b"\x1b\\", 2), 2))
         end, size = min((place for place in ends if place[0] >= 0), default=(-1, 0))
         if end >= 0:
@@ -168,7 +168,7 @@ class KeyDecoder:
                 self._csi(keys, body, chr(byte))
                 return end + 1
             if not 0x20 <= byte <= 0x3F:
-                return end  # broken off by something else
+                return end  # interrupted by another character
         return len(self._held) if len(self._held) > MAX_SEQUENCE else 0
 
     def _csi(self, keys: list[KeyPress], body: str, final: str) -> None:
@@ -191,7 +191,7 @@ def _csi_key(body: str, final: str) -> KeyPress | None:
     numbers = [int(group[0]) if group[0].isdecimal() else 1 for group in groups]
     modifiers = numbers[1] if len(numbers) > 1 else 1
     if len(groups) > 1 and len(groups[1]) > 1 and groups[1][1] == "3":
-        return None  # a key was let go of
+        return None  # a key was released
     if final == "u":
         return _code_key(numbers[0], modifiers)
     if final == "~":
@@ -225,7 +225,7 @@ def _with_modifiers(name: str, modifiers: int) -> str:
 
 
 def _together(keys: list[KeyPress]) -> list[KeyPress]:
-    """Letters that came in a row are one key: a fast typist and an old terminal's paste."""
+    """Merge adjacent text keys, as a fast typist or an old terminal's paste sends them."""
     merged: list[KeyPress] = []
     for key in keys:
         if key.name == "text" and merged and merged[-1].name == "text":

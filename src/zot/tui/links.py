@@ -1,7 +1,7 @@
-"""Addresses and places in files (`src/app.py:12`) as links of the terminal (OSC 8).
+"""Turns addresses and file positions (`src/app.py:12`) into terminal links (OSC 8).
 
-A style's word `href:ADDRESS` is a link as it is; `file:PATH:LINE` becomes one where the file is
-there when it is painted. Terminals that know no links show the text alone.
+A style's word `href:ADDRESS` is a link; `file:PATH:LINE` becomes one if the file exists when it is
+painted. Terminals without links show the text alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ EDITORS = {
     "zed": "zed://file{path}:{line}",
     "idea": "idea://open?file={path}&line={line}",
 }
-"""Who opens a file that is clicked, and the address for it."""
+"""Address templates by the program that opens a clicked file."""
 MAX_KNOWN = 1_000
-"""Files that are remembered to be there, or not."""
+"""Maximum cached results of looking for a file."""
 _TEMPLATE = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]*")
 _LINKS = re.compile(
     r"(?P<url>https?://[^\s<>\"'`|\\^{}\[\]]+)"
@@ -32,11 +32,11 @@ _LINKS = re.compile(
     r":(?P<line>\d{1,7})(?![\w.])"
 )
 _TRAILING = ".,;:!?)*_~'\""
-"""What ends a sentence around an address, rather than the address."""
+"""Trailing characters that belong to the sentence, not to the address."""
 
 
 class FileLinks:
-    """Finds the address of a place in a file, if the file is there."""
+    """Finds the address of a file position, if the file exists."""
 
     def __init__(self, cwd: str, host: str, template: str) -> None:
         self._cwd = cwd
@@ -45,7 +45,7 @@ class FileLinks:
         self._known: dict[str, str] = {}
 
     def address(self, word: str) -> str:
-        """For a style's word `file:PATH:LINE`; empty: there is no such file."""
+        """Return the address for a style's word `file:PATH:LINE`; empty: there is no such file."""
         path, _, line = unquote(word.removeprefix("file:")).rpartition(":")
         full = self._known.get(path)
         if full is None:
@@ -70,11 +70,11 @@ class FileLinks:
 
 
 def template_of(wanted: str) -> str:
-    """The address that a setting stands for: a name of `EDITORS`, or `scheme:...{path}...{line}`;
-    empty for `off`.
+    """Return the address template of a setting: a name of `EDITORS`, or
+    `scheme:...{path}...{line}`; empty for `off`.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: the setting is neither.
     """
     if wanted == "off":
         return ""
@@ -88,7 +88,7 @@ def template_of(wanted: str) -> str:
 
 
 def linked(style: str, text: str, *, shown: str = "") -> list[Span]:
-    """The text, with addresses and places in files as links; `shown`: the look of an address."""
+    """Return the text with addresses and file positions as links; `shown` is an address's style."""
     if ":" not in text:
         return [(style, text)]
     return [span for span in _spans(style, text, shown) if span[1]]
@@ -112,7 +112,7 @@ def _spans(style: str, text: str, shown: str) -> Iterator[Span]:
 
 
 def file_word(path: str, line: object = "") -> str:
-    """A style's word for a place in a file."""
+    """Return the style word for a file position."""
     return f"file:{quote(path)}:{line}"
 
 

@@ -1,5 +1,5 @@
-"""Markdown as lines, also while it is being written: what cannot change any more settles, and only
-the block at the end is parsed and drawn again. Every beginning of every text can be drawn.
+"""Markdown as lines, also while it is written: final blocks settle, and only the last block is
+parsed and drawn again. Every prefix of every text can be drawn.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 _PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
-"""The beginning of a paragraph that has no marks."""
+"""Start of a paragraph without markup."""
 _NEXT_BLOCK = re.compile(r"\n[ \t]*\n[^\s>]")
 LARGE = 1_000
-"""Characters of an open block; a longer one is parsed again when it has grown by an eighth, or the
-work for each word would grow with what stands before it."""
+"""Characters above which an open block is parsed again only after growing by an eighth; otherwise
+the work per word would grow with the text before it."""
 MAX_LIVE = 8_000
-"""A longer open block is shown as it was written, until it ends."""
+"""Characters above which an open block is shown as source until it ends."""
 MAX_OPEN = 50_000
-"""From there on an open block settles as it is."""
+"""Characters above which an open block settles as it is."""
 
 
 class MarkdownBlock(LiveBlock):
@@ -34,19 +34,19 @@ class MarkdownBlock(LiveBlock):
     def __init__(self, text: str = "", *, closed: bool = False, spoken: bool = False) -> None:
         self.closed = closed
         self.spoken = spoken
-        """It is read out: a table comes as sentences."""
+        """True in line mode: tables become sentences."""
         self.text = text
         self._rest = text
-        """What has not settled."""
+        """Text that has not settled."""
         self._scanned = 0
-        """As much of it was looked at, up to a line feed."""
+        """Length of the part of it already parsed, up to a line feed."""
         self._wrote = False
         self._list: ListCut | None = None
-        """The list whose first items have settled."""
+        """State of the list whose first items have settled."""
         self._fence: _OpenFence | None = None
         self._drawn: tuple[tuple[int, ...], list[Line]] = ((), [])
         self._parsed: tuple[tuple[int, int], int, list[Line]] = ((0, 0), 0, [])
-        """Of the open block: where it begins and how wide it is, how much of it was drawn, how."""
+        """Open block: its (offset, width), the characters drawn so far, and their lines."""
 
     def add(self, text: str) -> None:
         self.text += text
@@ -67,7 +67,7 @@ class MarkdownBlock(LiveBlock):
         return lines
 
     def _settle_code(self, width: int) -> list[Line]:
-        """Lines of code settle one by one."""
+        """Settle code line by line."""
         assert self._fence is not None
         lines: list[Line] = []
         while self._fence is not None:
@@ -87,7 +87,7 @@ class MarkdownBlock(LiveBlock):
         if not self._rest or not (self.closed or self._is_due(self._scanned, end)):
             return []
         self._scanned = end
-        document = self._document(self._rest[:end])  # half a line may become anything
+        document = self._document(self._rest[:end])  # an incomplete line may become anything
         cut = end if self.closed or end > MAX_OPEN else document.final
         fence = document.open_fence
         if fence is not None:
@@ -95,7 +95,7 @@ class MarkdownBlock(LiveBlock):
         lines = self._drawn_part(document.before(cut), width) if cut else []
         if cut:
             self._list = document.cut_in_list(cut, self._list)
-        # What is left is one block, or one item of a list: looking again would settle nothing.
+        # The rest is one block, or one item of a list: parsing again would settle nothing.
         self._rest, self._scanned = self._rest[cut:], end - cut
         if fence is not None:
             self._scanned = 0
@@ -103,7 +103,7 @@ class MarkdownBlock(LiveBlock):
         return lines
 
     def _is_due(self, seen: int, end: int) -> bool:
-        """Whether it is worth while to parse what is open again, of which so much was seen."""
+        """Return whether to parse the open text again, of which `seen` characters were parsed."""
         if end - seen > max(0, seen - LARGE) // 8:
             return True
         return end > seen and _NEXT_BLOCK.search(self._rest, max(0, seen - 2), end) is not None
@@ -111,7 +111,7 @@ class MarkdownBlock(LiveBlock):
     def _open_code(self, *, separate: bool) -> list[Line]:
         head, feed, rest = self._rest.partition("\n")
         match = _FENCE.match(head)
-        may_be_table = "|" in head and "\n" not in rest  # the line below it says so
+        may_be_table = "|" in head and "\n" not in rest  # depends on the line below
         if match is None or not (feed and not may_be_table or self.closed):
             self._scanned = len(self._rest)
             return []
@@ -126,7 +126,7 @@ class MarkdownBlock(LiveBlock):
         return lines
 
     def _separated(self, document: Document, width: int) -> list[Line]:
-        """Its lines, with room before them unless they go on with a list."""
+        """Return the document's lines, after a blank one unless they continue a list."""
         before = self._list if document.begins_with_list else None
         lines = document.lines(width, before.number if before else None, spoken=self.spoken)
         goes_on = before is not None and not before.is_loose
@@ -154,13 +154,13 @@ class MarkdownBlock(LiveBlock):
 
     def _open_lines(self, width: int) -> list[Line]:
         if _PROSE.fullmatch(self._rest) and self._list is None:
-            # Nothing in it for the parser.
+            # No markup: skip the parser.
             lines = wrap(linked("", clean(self._rest), shown="link"), width)
             return [EMPTY, *lines] if self._wrote else lines
         return self._separated(self._document(self._rest), width)
 
     def _with_tail(self, width: int, height: int) -> list[Line]:
-        """What was drawn of the open block, and the words after it as they came."""
+        """Return the drawn lines of the open block, followed by newer words as plain text."""
         _, seen, lines = self._parsed
         tail = _end_of(self._rest[seen:], width, height)
         if not tail:
@@ -179,13 +179,13 @@ class MarkdownBlock(LiveBlock):
 
 
 def _end_of(text: str, width: int, height: int) -> str:
-    """As much of its end as there is room for."""
+    """Return as much of the end of the text as fits."""
     lines = text.rstrip("\n")[-(height + 1) * width :].split("\n")
     return clean("\n".join(lines[-height:]))
 
 
 class _OpenFence:
-    """A block of code whose end has not come."""
+    """A code block whose end has not arrived."""
 
     def __init__(self, mark: str, language: str) -> None:
         self._mark = mark

@@ -1,7 +1,7 @@
-"""Things a person picks from or answers, drawn above the editor while they are open.
+"""Menus and questions, drawn above the editor while they are open.
 
-An overlay draws lines and takes keys; it calls back when it is done. Menu filters a list by what
-is typed; QuestionBox offers a few answers, each with its key, and may take a text.
+An overlay draws lines and takes keys; it calls back when it is done. Menu filters a list by the
+text typed; QuestionBox offers a few answers, each with its key, and may take a text.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ from zot.tui.keys import KeyPress
 
 _KEYMAP = default_keymap()
 SCROLLED = 5
-"""Lines of a question that a key scrolls."""
+"""Lines of a question scrolled per key press."""
 MAX_SPOKEN = 30
-"""Lines of a menu that are read out at once."""
+"""Maximum lines of a menu printed at once in line mode."""
 
 
 class Drawn(Struct, frozen=True):
-    """An overlay's lines, and where the cursor stands in them, if it does."""
+    """An overlay's lines, and the cursor in them, if any."""
 
     lines: list[Line]
     cursor: tuple[int, int] | None = None
 
 
 class Overlay:
-    """What has all the keys while it is open."""
+    """A part of the screen that takes all keys while it is open."""
 
     id = ""
-    """Of the permission that it asks for."""
+    """Id of the approval request, if it is one."""
     tall = False
-    """It gets more of the screen than a menu."""
+    """True if it gets more of the screen than a menu."""
     secret = False
-    """What is typed into it is not shown."""
+    """True if typed text is not shown."""
 
     def draw(self, width: int, height: int) -> Drawn:
-        """At most so many lines."""
+        """Draw at most `height` lines."""
         raise NotImplementedError
 
     def key(self, key: KeyPress) -> None:
         raise NotImplementedError
 
     def spoken(self) -> list[str]:
-        """The same as plain lines, where nothing can be drawn twice."""
+        """Return the content as plain lines, for line mode."""
         raise NotImplementedError
 
     def take_line(self, text: str) -> bool:
-        """Take a typed line as the answer; False: it is none, and the overlay is open still."""
+        """Take a typed line as the answer; False: it is none, and the overlay stays open."""
         return True
 
 
@@ -61,14 +61,14 @@ class MenuItem(Struct, frozen=True):
     label: str
     detail: str = ""
     value: object = None
-    """What is handed back; None: the label."""
+    """Value passed to the callback; None: the label."""
 
 
 class Menu(Overlay):
-    """A list that what is typed narrows down. Enter picks, Esc leaves.
+    """A list filtered by typing. Enter picks, Esc leaves.
 
-    `keys` are further keys for the chosen line: `{"ctrl+d": delete}`; their functions get its
-    value and the menu stays open.
+    `keys` are further keys for the chosen line: `{"ctrl+d": delete}`; their functions get its value
+    and the menu stays open.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Menu(Overlay):
         return matching(self._filter.text, self._choices)
 
     def replace(self, choices: Sequence[MenuItem]) -> None:
-        """Show another list, for one that is still being found out."""
+        """Replace the list, for example after one item changed."""
         self._choices = list(choices)
         self._chosen = max(0, min(self._chosen, len(self.matching) - 1))
 
@@ -182,7 +182,7 @@ def _value(choice: MenuItem) -> object:
 
 
 def type_into(editor: Editor, key: KeyPress) -> bool:
-    """Let a one-line field take the key; whether its text changed."""
+    """Pass the key to a one-line field; return whether its text changed."""
     before = editor.text
     if key.name in ("text", "paste"):
         editor.insert(key.text.replace("\n", " "))
@@ -192,8 +192,8 @@ def type_into(editor: Editor, key: KeyPress) -> bool:
 
 
 def matching(typed: str, choices: Sequence[MenuItem]) -> list[MenuItem]:
-    """Those with every word that was typed, in the order given; the letters of a word may lie
-    apart, and then the line comes after those where they do not."""
+    """Return the choices with every word typed, in the given order; matches whose letters lie apart
+    come after the others."""
     words = typed.casefold().split()
     if not words:
         return list(choices)
@@ -207,7 +207,8 @@ def matching(typed: str, choices: Sequence[MenuItem]) -> list[MenuItem]:
 
 
 def _distance(word: str, text: str) -> int | None:
-    """0 where the text begins with it, more the farther apart its letters lie; None: not there."""
+    """Return 0 if the text begins with the word, more the farther its letters lie apart; None: no
+    match."""
     at = text.find(word)
     if at >= 0:
         return 0 if at == 0 else 1
@@ -222,7 +223,7 @@ def _distance(word: str, text: str) -> int | None:
 
 
 def end_of_line(line: Line, width: int) -> Line:
-    """The line, or as much of its end as there is room for: of a path the name of the file."""
+    """Return the line, or as much of its end as fits: of a path, the file's name."""
     if line_cells(line) <= width:
         return line
     style, text = line[-1][0], plain(line)
@@ -238,33 +239,33 @@ class AnswerKey(Struct, frozen=True):
     label: str
     value: object
     wants_text: bool = False
-    """The person may say more: a reason, a name; Enter ends it."""
+    """The person may add a text, such as a reason or a name; Enter ends it."""
     short: str = ""
-    """The label where there is little room."""
+    """Label for narrow windows."""
 
 
 TakesAnswer = Callable[[object, str], None]
-"""Gets the value of the reply, and the text."""
+"""Called with the value of the reply, and the text."""
 
 
 class ShownQuestion(Struct, frozen=True):
-    """What a person is asked."""
+    """Content of a question."""
 
     title: str
     body: Callable[[int], list[Line]] | str = ""
-    """A diff, a command: a text, or what draws it in a width."""
+    """A diff or a command: a text, or a function that draws it for a width."""
     replies: Sequence[AnswerKey] = ()
-    """Empty: only a text is asked for."""
+    """Empty: only a text is requested."""
     text: str = ""
-    """What stands in the field to begin with."""
+    """Initial text of the field."""
     subject: Line = ()
-    """What it is about, below the title: always seen."""
+    """Subject below the title, such as a path; always visible."""
     start: Callable[[list[Line]], int] = lambda lines: 0
-    """The line of the body that is seen first, where not all of it is."""
+    """Returns the first body line to show if not all of it fits."""
 
 
 class QuestionBox(Overlay):
-    """A question with its body, and answers by key; arrows and Enter too."""
+    """A question with its body; answered by key, or with arrows and Enter."""
 
     tall = True
 
@@ -284,9 +285,9 @@ class QuestionBox(Overlay):
         self._subject = question.subject
         self._start = question.start
         self._top: int | None = None
-        """The first line of the body that is seen; None: nobody has scrolled."""
+        """First visible line of the body; None: not scrolled."""
         self._seen_top = 0
-        """The same, as it was drawn."""
+        """First visible line in the last drawing."""
         self._field = Editor()
         self._field.set(question.text)
         self._writing = None if self._replies else AnswerKey("", "", None, wants_text=True)
@@ -306,7 +307,7 @@ class QuestionBox(Overlay):
         return Drawn(lines, (min(len(lines) - 1, len(head) + len(body) + row), column))
 
     def _scrolled(self, body: list[Line], room: int) -> list[Line]:
-        """As much of a long body as fits, from where it was scrolled to."""
+        """Return the part of a long body that fits, at the scroll position."""
         if len(body) <= room:
             return body
         seen = max(1, room - 1)
@@ -355,7 +356,7 @@ class QuestionBox(Overlay):
         return Drawn(lines, (row, 2 + layout.column))
 
     def _reply_lines(self, width: int, height: int) -> Drawn:
-        """The answers side by side: in a few words where they would take much of the height."""
+        """Return the answers side by side, shortened if they would take much of the height."""
         lines = self._flowed([reply.label for reply in self._replies], width)
         if len(lines) > max(1, height // 4):
             short = [reply.short or reply.label for reply in self._replies]
@@ -374,7 +375,7 @@ class QuestionBox(Overlay):
         return lines
 
     def key(self, key: KeyPress) -> None:
-        if key.name == "text" and len(key.text) > 1:  # typed so fast that they came together
+        if key.name == "text" and len(key.text) > 1:  # typed so fast that they arrived together
             for letter in key.text:
                 self.key(KeyPress("text", letter))
             return

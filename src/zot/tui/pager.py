@@ -1,5 +1,5 @@
-"""The whole transcript on the alternate screen: scroll, search, jump from turn to turn, unfold,
-copy. Only what is seen is drawn, so that its length costs nothing.
+"""The whole transcript on the alternate screen: scroll, search, jump between turns, unfold, copy.
+Only visible lines are drawn, so that its length costs nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zot.tui.menu import Drawn, Overlay, type_into
 
 HELP = "q leaves, / searches, n N next and previous, [ ] turns, o folds"
 MAX_KEPT = 200
-"""Sections whose lines are kept."""
+"""Maximum sections whose lines are cached."""
 
 
 class Pager(Overlay):
@@ -54,7 +54,7 @@ class Pager(Overlay):
         return self._kept[key]
 
     def _moved(self, place: tuple[int, int], rows: int) -> tuple[int, int]:
-        """So many rows further down, or up; not beyond the ends."""
+        """Return the place `rows` further down, or up if negative, within the ends."""
         index, row = place
         while rows > 0 and index < len(self._sections):
             left = len(self._lines(index)) - row
@@ -84,7 +84,7 @@ class Pager(Overlay):
     # --- drawing -----------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> Drawn:
-        """As many lines as the screen has; the last one says where one is."""
+        """Draw the whole screen; the last line shows the position."""
         self._width, self._height = width, height
         if self._at_end:
             self._top = self._end()
@@ -110,7 +110,7 @@ class Pager(Overlay):
         return padded(clip((("reverse", f" {text}"),), width), width, "reverse")
 
     def _marked(self, line: Line) -> Line:
-        """The line with what was searched for made visible."""
+        """Return the line with search hits highlighted."""
         wanted = self._search.casefold()
         if not wanted or wanted not in plain(line).casefold():
             return clip(line, self._width)
@@ -206,7 +206,7 @@ class Pager(Overlay):
                 type_into(self._field, key)
 
     def _find(self, step: int, *, here: bool = False) -> None:
-        """Go to the next line with what is searched for; sections without it are not drawn."""
+        """Go to the next line with the search text; sections without it are not drawn."""
         wanted = self._search.casefold()
         if not wanted:
             return

@@ -55,7 +55,8 @@ LIGHT = {
 
 
 def theme_of(styles: Mapping[str, object], *, colours: int, colour: bool = True) -> Theme:
-    """A theme with these styles over the built-in ones. `colours`: what the terminal can show.
+    """Return a theme with these styles over the built-in ones. `colours`: how many the terminal
+    has.
 
     Raises:
         ConfigError: there is no such style or colour.
@@ -102,7 +103,7 @@ def _colour(name: str, word: str, ground: int, colours: int) -> str:
 
 
 def _nearest_of_256(red: int, green: int, blue: int) -> int:
-    """A colour of the cube of 6 x 6 x 6."""
+    """Return the nearest colour of the 6 x 6 x 6 cube."""
     levels = [
         min(5, round(max(0, part - 35) / 40)) if part > 47 else 0 for part in (red, green, blue)
     ]
@@ -110,7 +111,7 @@ def _nearest_of_256(red: int, green: int, blue: int) -> int:
 
 
 def is_light(reply: str) -> bool | None:
-    """Whether the terminal's answer to the question for its background is a light colour."""
+    """Return whether the terminal's reply reports a light background; None: it is another reply."""
     if not reply.startswith("]11;rgb:"):
         return None
     parts = reply[8:].split("/")

@@ -1,4 +1,4 @@
-"""JSON that is still being written: the texts that can be read so far. It never raises."""
+"""Reads the strings of incomplete JSON. Never raises."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import msgspec
 
 _NAME = re.compile(r'"((?:[^"\\]|\\.){0,200})"\s*:\s*"')
 _VALUE = re.compile(r'(?:[^"\\]|\\u(?![dD][89abAB])\w{4}|\\u\w{4}\\u\w{4}|\\[^u])*')
-"""Up to its end, or to an escape that is cut in the middle."""
+"""Matches up to the end of the string, or to an incomplete escape."""
 _LONGEST_ESCAPE = 12
 _LONGEST_NAME = 500
-"""Characters of a name, all of them escapes, with its quotes and the colon."""
+"""Maximum characters of a name, all of them escapes, with its quotes and the colon."""
 _MAX = 20_000
-"""Characters of a text that are kept: its last ones are what is shown."""
+"""Maximum characters kept of a string: its end is shown."""
 
 
 class PartialFields:
-    """The fields of an object that are texts, the last one as far as it goes. Inner fields come
-    out with the outer ones: it is for showing, not for acting. What was read is not read again."""
+    """String fields of an object, the last one as far as it is written. Fields of inner objects are
+    mixed with outer ones: for display only. Input is not read twice."""
 
     def __init__(self) -> None:
         self.fields: dict[str, object] = {}
         self._name = ""
         self._value: str | None = None
-        """Of the field that is being written; None: between two of them."""
+        """Value of the field being written; None: between fields."""
         self._rest = ""
         self._at = 0
-        """How far the rest was read."""
+        """Position in the rest up to which it was read."""
 
     def add(self, text: str) -> None:
         self._rest += text
-        self._at = 0  # not cut off piece by piece: one text may hold a million fields
+        self._at = 0  # no slicing per field: one text may hold a million
         while self._begin() if self._value is None else self._go_on():
             pass
         self._rest = self._rest[self._at :]
@@ -39,7 +39,7 @@ class PartialFields:
     def _begin(self) -> bool:
         match = _NAME.search(self._rest, self._at)
         if match is None:
-            # What stands further from the end cannot be the beginning of one.
+            # A name cannot begin further from the end.
             self._at = max(self._at, len(self._rest) - _LONGEST_NAME)
             return False
         self._name, self._value = _text(match[1]), ""
@@ -47,10 +47,10 @@ class PartialFields:
         return True
 
     def _go_on(self) -> bool:
-        """Take what there is of the open text; whether there may be another field."""
+        """Read the available part of the open string; return whether another field may follow."""
         assert self._value is not None
         match = _VALUE.match(self._rest, self._at)
-        assert match is not None  # of nothing, at least
+        assert match is not None  # it matches the empty string
         self._value = (self._value + _text(match[0]))[-_MAX:]
         self.fields[self._name] = self._value
         self._at = match.end()
@@ -60,7 +60,7 @@ class PartialFields:
             return True
         if len(self._rest) - self._at < _LONGEST_ESCAPE:
             return False
-        self._at += 1  # no escape at all
+        self._at += 1  # not an escape at all
         return True
 
 

@@ -1,5 +1,5 @@
-"""Pictures on terminals that can show them: how large they are, and kitty's and iTerm2's words for
-them. Terminals that are not known to understand these get nothing.
+"""Inline pictures: their size, and the sequences of kitty and iTerm2. Terminals that are not known
+to understand these get nothing.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from zot.tui.terminal import through_tmux
 
 ImageProtocol = Literal["kitty", "iterm"]
 MAX_BYTES = 1_000_000
-"""Of a picture that is written to a terminal; a larger one is only named."""
+"""Maximum bytes of a picture written to a terminal; a larger one is only named."""
 MAX_COLUMNS, MAX_ROWS = 60, 14
 CELL_WIDTH, CELL_HEIGHT = 8, 16
-"""What is taken for the size of a cell; terminals scale the picture into its cells."""
+"""Assumed size of a cell in pixels; terminals scale the picture into its cells."""
 CHUNK = 4096
-"""Of base64 in one of kitty's sequences."""
+"""Characters of base64 in one of kitty's sequences."""
 _KITTY = ("ghostty",)
 _ITERM = ("iTerm.app", "WezTerm", "mintty")
 
 
 class InlineImage(Struct, frozen=True):
-    """A picture that is drawn once, below the block that it belongs to."""
+    """A picture that is drawn once, below its block."""
 
     data: bytes
     protocol: ImageProtocol
     in_tmux: bool = False
 
     def lines(self, width: int) -> list[Line]:
-        """Rows of blanks; the last of them carries the picture, which is drawn from there upwards
-        when all of its rows stand on the screen. None where it cannot be shown."""
+        """Return blank rows; the last one carries the picture, which is drawn from there upwards
+        once all its rows are on the screen. Empty if it cannot be shown."""
         size = image_size(self.data)
         is_png = self.data.startswith(b"\x89PNG")
         if size is None or len(self.data) > MAX_BYTES or (self.protocol == "kitty" and not is_png):
@@ -46,7 +46,7 @@ class InlineImage(Struct, frozen=True):
 
 
 def fitted(size: tuple[int, int], width: int) -> tuple[int, int]:
-    """Columns and rows for a picture of so many points; its shape is kept."""
+    """Return columns and rows for a picture of `size` pixels, keeping its aspect ratio."""
     wide, high = max(1, size[0]), max(1, size[1])
     columns = max(1, min(-(-wide // CELL_WIDTH), MAX_COLUMNS, width))
     rows = -(-columns * CELL_WIDTH * high // (wide * CELL_HEIGHT))
@@ -57,8 +57,8 @@ def fitted(size: tuple[int, int], width: int) -> tuple[int, int]:
 
 
 def protocol_of(environ: Mapping[str, str], wanted: str = "auto") -> ImageProtocol | None:
-    """How the terminal wants its pictures; None: it shows none, or nobody knows. Inside tmux and
-    its like only what the person asked for."""
+    """Return the terminal's picture protocol; None: none, or unknown. Inside tmux and similar
+    programs only an explicit choice counts."""
     if wanted in ("kitty", "iterm"):
         return "kitty" if wanted == "kitty" else "iterm"
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
@@ -82,7 +82,7 @@ def in_multiplexer(environ: Mapping[str, str]) -> bool:
 
 
 def drawn(word: str) -> str:
-    """What draws the picture of a style's word `picture:...`; the cursor ends where it was."""
+    """Return the sequence for a style's word `picture:...`; it restores the cursor."""
     way, columns, rows, text = word.removeprefix("picture:").split(",", 3)
     protocol, _, tmux = way.partition("+")
     if protocol == "kitty":
@@ -104,7 +104,7 @@ def _kitty(columns: str, rows: str, text: str) -> str:
     parts = []
     for index, piece in enumerate(pieces):
         more = f"m={int(index + 1 < len(pieces))}"
-        # Show it, a PNG, in so many cells, leave the cursor alone, answer nothing.
+        # Show a PNG in so many cells, keep the cursor, request no reply.
         head = f"a=T,f=100,C=1,q=2,c={columns},r={rows},{more}" if index == 0 else f"q=2,{more}"
         parts.append(f"\x1b_G{head};{piece}\x1b\\")
     return "".join(parts)
@@ -114,7 +114,7 @@ def _kitty(columns: str, rows: str, text: str) -> str:
 
 
 def image_size(data: bytes) -> tuple[int, int] | None:
-    """Points across and down, by the head of a PNG, JPEG, GIF or WebP; None: it cannot be told."""
+    """Return width and height in pixels from a PNG, JPEG, GIF or WebP header; None: unknown."""
     try:
         if data.startswith(b"\x89PNG\r\n\x1a\n"):
             size = _number(data[16:20], "big"), _number(data[20:24], "big")
@@ -152,7 +152,7 @@ def _webp_size(data: bytes) -> tuple[int, int]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """The frame header among the segments, of which each tells its length."""
+    """Find the frame header; each segment states its length."""
     if not data.startswith(b"\xff\xd8"):
         return 0, 0
     at = 2

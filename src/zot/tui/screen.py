@@ -1,9 +1,9 @@
-"""The part of the terminal that is ours: what is settled is written once and becomes scrollback,
-the live area below it is kept up to date by its changed lines. Returns text; writes nothing.
+"""Our part of the terminal: settled lines are written once and become scrollback; of the live area
+below them only changed lines are rewritten. Returns text; writes nothing.
 
-Only relative moves: nobody knows on which row of the screen the live area begins. Automatic
-wrapping is off (see terminal.py), so that a line of a width that the terminal sees otherwise than
-we do is cut at the margin, and cannot move what is below it.
+Moves are relative: the row on which the live area begins is unknown. Automatic wrapping is off (see
+terminal.py), so that a line whose width the terminal sees differently is cut at the margin and
+cannot move the lines below it.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ if TYPE_CHECKING:
     from zot.tui.links import FileLinks
 
 Reflow = Literal["all", "above", "none"]
-"""What a terminal breaks anew when it gets narrower: all lines, all but the one with the cursor
+"""Lines that a terminal reflows when it gets narrower: all, all but the one with the cursor
 (xterm.js), or none (xterm)."""
 SYNC_ON, SYNC_OFF = "\x1b[?2026h", "\x1b[?2026l"
 ERASE_LINE = "\x1b[K"
 ERASE_BELOW = "\x1b[K\x1b7\x1b[B\x1b[J\x1b8"
-"""This line and all below it, from the first column. Not in one step: tmux takes the erasing of a
-whole screen for its end, and keeps what stood there in the scrollback."""
+"""Erases this line and all below it, from the first column. Not in one step: tmux takes erasing a
+whole screen for its end, and keeps the old content in the scrollback."""
 
 
 class LiveScreen:
     def __init__(self, theme: Theme) -> None:
         self._painter = Painter(theme)
         self._shown: list[Line] = []
-        """The live area as it stands on the terminal."""
+        """The live area as it is on the terminal."""
         self._row = 0
-        """The row of the live area that the cursor is on."""
+        """Row of the live area with the cursor."""
         self._column = 0
 
     def use_theme(self, theme: Theme) -> None:
         self._painter = Painter(theme, self._painter.links)
 
     def use_links(self, links: FileLinks | None) -> None:
-        """Where names of files lead, from now on."""
+        """Set where file names link to, from now on."""
         self._painter = Painter(self._painter.theme, links)
 
     def frame(self, settled: Sequence[Line], live: Sequence[Line], row: int, column: int) -> str:
-        """Write `settled` above the live area for good, bring that up to date, and put the cursor
-        there. Empty when nothing changed."""
+        """Return the text that writes `settled` above the live area for good, updates that and
+        places the cursor; empty if nothing changed."""
         lines = [*settled, *live] or [()]
         row = min(row + len(settled), len(lines) - 1)
         out = self._changes(lines)
@@ -75,7 +75,7 @@ class LiveScreen:
         return out
 
     def _rewritten(self, before: Line, line: Line) -> str:
-        """What makes the one line into the other; what stands already is not written again."""
+        """Return the text that turns one line into the other; the common start is not rewritten."""
         same = 0
         while same < len(before) and same < len(line) and before[same] == line[same]:
             same += 1
@@ -85,7 +85,7 @@ class LiveScreen:
             if head:
                 style, text = rest[0]
                 kept, rest = (*kept, (style, text[:head])), ((style, text[head:]), *rest[1:])
-        if not is_simple(plain(kept)):  # its width may be another one to the terminal
+        if not is_simple(plain(kept)):  # the terminal may see another width
             kept, rest = (), line
         start = line_cells(kept)
         erase = (
@@ -93,19 +93,19 @@ class LiveScreen:
             if not is_simple(plain(line)) or line_cells(before) > line_cells(line)
             else ""
         )
-        # Before the text: after a line as wide as the screen it would take the last letter.
+        # Before the text: after a line as wide as the screen it would erase the last letter.
         return f"\x1b[{start + 1}G{erase}{self._painter.line(rest)}"
 
     def _move(self, row: int) -> str:
         down, self._row = row - self._row, row
         if down > 0:
-            # Not a cursor movement, which stops at the bottom: a window that became lower a moment
-            # ago has no rows there any more, and the way back up would lead too far.
+            # Line feeds, since a cursor movement stops at the bottom: a window that has just become
+            # lower lacks rows there, and the way back up would lead too far.
             return "\n" * down
         return f"\x1b[{-down}A" if down < 0 else ""
 
     def resized(self, columns: int, reflow: Reflow = "all") -> str:
-        """After the terminal has another width: erase the live area, wherever its top is now."""
+        """Erase the live area after a change of width, wherever its top is now."""
         above = self._row
         if reflow != "none":
             above = sum(_rows(line, columns) for line in self._shown[: self._row])
@@ -116,11 +116,11 @@ class LiveScreen:
         return out
 
     def forget(self) -> None:
-        """Something else was written: begin on the line where the cursor is now."""
+        """Start over on the cursor's line, after other output was written."""
         self._shown, self._row, self._column = [], 0, 0
 
     def leave(self) -> str:
-        """Erase the live area and stand where it began, for whoever writes next."""
+        """Erase the live area and move to its start, for other output."""
         out = f"{self._move(0)}\r{ERASE_BELOW}"
         self.forget()
         return out
@@ -131,7 +131,7 @@ def _rows(line: Line, columns: int) -> int:
 
 
 def _common(one: str, other: str) -> int:
-    """The length of their common beginning."""
+    """Return the length of the common prefix."""
     if other.startswith(one):
         return len(one)
     low, high = 0, min(len(one), len(other))
@@ -145,12 +145,12 @@ def _common(one: str, other: str) -> int:
 
 
 class FullScreen:
-    """The alternate screen: every row is ours, and written when it changed."""
+    """The alternate screen: all rows are ours; changed ones are written."""
 
     ENTER = "\x1b[?1049h\x1b[2J"
     LEAVE = "\x1b[?1049l"
     QUIT = "\x1b[?1047l\x1b[?25h"
-    """For one that somebody else may have entered and not left: the cursor stays where it is."""
+    """For a screen that a guest program may not have left: the cursor stays where it is."""
 
     def __init__(self, theme: Theme) -> None:
         self._painter = Painter(theme)
@@ -167,5 +167,5 @@ class FullScreen:
         return f"{SYNC_ON}{''.join(out)}{SYNC_OFF}"
 
     def forget(self) -> None:
-        """Another size: everything is written again."""
+        """Write everything again, after a change of size."""
         self._shown = []

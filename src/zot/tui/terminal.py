@@ -1,5 +1,5 @@
-"""The terminal as a device: raw mode, what is asked of it, reading, writing that never blocks, and
-leaving it as it was. Nothing here knows what is drawn.
+"""The terminal as a device: raw mode, its settings, reading, non-blocking writing, and restoring
+it. Independent of what is drawn.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any
 from zot.tui.keys import KeyDecoder, KeyPress
 
 WANTED = (
-    "\x1b[?2004h"  # a paste is told from typing
-    "\x1b[?1004h"  # whether somebody looks
-    "\x1b[?7l"  # a line that is too wide is cut, and moves nothing
-    "\x1b[>1u"  # kitty's keys: Shift+Enter and its like
-    "\x1b[>4;1m"  # xterm's for the same
-    "\x1b[22;2t"  # keep the title
+    "\x1b[?2004h"  # bracketed paste
+    "\x1b[?1004h"  # focus reports
+    "\x1b[?7l"  # no wrapping: a line that is too wide is cut
+    "\x1b[>1u"  # kitty's keys: Shift+Enter and similar
+    "\x1b[>4;1m"  # xterm's equivalent
+    "\x1b[22;2t"  # save the title
 )
 GIVEN_BACK = "\x1b[23;2t\x1b[>4m\x1b[<u\x1b[?7h\x1b[?1004l\x1b[?2004l\x1b[?25h\x1b[m"
 Attributes = list[Any]
-"""As termios hands them out."""
+"""Terminal attributes as returned by termios."""
 ESCAPE_SECONDS = 0.05
-"""After this long an escape character was the Esc key."""
+"""Seconds after which an escape character counts as the Esc key."""
 LEAVE_SECONDS = 1.0
-"""How long a terminal that does not read may delay the end."""
+"""Maximum seconds that a terminal that does not read may delay the end."""
 
 
 class Terminal:
     """Owns the terminal between `enter` and `leave`; both can be called again."""
 
     def __init__(self, fd: int = 1, escape_seconds: float = ESCAPE_SECONDS) -> None:
-        # An own description of the device: that it does not block must not be so for the shell.
+        # A separate open file description: the shell's must not become non-blocking.
         self.fd = os.open(os.ttyname(fd), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
         self._decoder = KeyDecoder()
         self._before: Attributes | None = None
         self._found: Attributes | None = None
-        """How the terminal was when it became ours the last time."""
+        """Attributes when the terminal was last entered."""
         self._pending = bytearray()
         self._early = b""
         self.escape_seconds = escape_seconds
@@ -52,7 +52,8 @@ class Terminal:
         os.close(self.fd)
 
     def enter(self, *, as_found: bool = False) -> None:
-        """`as_found`: whoever had it meanwhile was a guest, and how they left it does not count."""
+        """Set raw mode. `as_found`: restore the last known attributes later, not those that a guest
+        program left."""
         if self._before is None:
             known = self._found if as_found else None
             self._before = self._found = known or termios.tcgetattr(self.fd)
@@ -61,27 +62,27 @@ class Terminal:
             self.write(WANTED)
 
     def _take_early(self) -> None:
-        """What was typed before: the terminal made line feeds of its Enter keys."""
+        """Read keys typed before; the terminal had turned Enter into line feeds."""
         try:
             self._early += os.read(self.fd, 65536).replace(b"\n", b"\r")
         except OSError:
-            pass  # there is none
+            pass  # there are none
 
     def leave(self) -> None:
-        """Give the terminal back as it was; safe to call at any time."""
+        """Restore the terminal; safe to call at any time."""
         if self._before is None:
             return
         before, self._before = self._before, None
         try:
             self.write(GIVEN_BACK)
             self._finish_writing()
-            # An answer of the terminal that is under way must not become input of the shell.
+            # A reply of the terminal in flight must not become input of the shell.
             termios.tcsetattr(self.fd, termios.TCSAFLUSH, before)
         except (OSError, termios.error):
             pass  # the terminal is gone
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows."""
+        """Return columns and rows."""
         try:
             size = os.get_terminal_size(self.fd)
         except OSError:
@@ -91,7 +92,7 @@ class Terminal:
     # --- reading -----------------------------------------------------------------------------
 
     def read(self) -> list[KeyPress] | None:
-        """The keys that came; None when the terminal is gone."""
+        """Return the keys that arrived; None if the terminal is gone."""
         try:
             data = os.read(self.fd, 65536)
         except BlockingIOError:
@@ -105,7 +106,7 @@ class Terminal:
         return self._decoder.waits
 
     def early(self) -> list[KeyPress]:
-        """Keys from before the terminal was ours."""
+        """Return the keys typed before the terminal was entered."""
         data, self._early = self._early, b""
         return self._decoder.feed(data)
 
@@ -116,7 +117,7 @@ class Terminal:
 
     @property
     def busy(self) -> bool:
-        """It has not taken all that was written: wait with the next frame until it can."""
+        """True while output is pending: the next frame must wait."""
         return bool(self._pending)
 
     def write(self, text: str) -> None:
@@ -124,14 +125,14 @@ class Terminal:
         self.push()
 
     def push(self) -> None:
-        """Write as much as the terminal takes."""
+        """Write as much as the terminal accepts."""
         while self._pending:
             try:
                 count = os.write(self.fd, self._pending)
             except BlockingIOError:
                 return
             except OSError:
-                self._pending.clear()  # it is gone; reading tells so
+                self._pending.clear()  # it is gone; reading reports that
                 return
             del self._pending[:count]
 
@@ -146,12 +147,12 @@ class Terminal:
 
 
 def through_tmux(sequence: str) -> str:
-    """For the terminal behind tmux."""
+    """Wrap a sequence for the terminal behind tmux."""
     return "\x1bPtmux;" + sequence.replace("\x1b", "\x1b\x1b") + "\x1b\\"
 
 
 def _raw(attributes: Attributes) -> Attributes:
-    """No echo, no lines, no signals by keys; output goes out as it is written."""
+    """Return attributes without echo, line editing, key signals and output processing."""
     raw = list(attributes)
     raw[0] = raw[0] & ~(
         termios.BRKINT | termios.ICRNL | termios.INPCK | termios.ISTRIP | termios.IXON

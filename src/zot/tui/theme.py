@@ -1,4 +1,4 @@
-"""Styles as colours: the words of a style to what a terminal understands."""
+"""Turns the words of a style into escape codes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 RESET = "\x1b[m"
 PROMPT_MARK = "\x1b]133;A\x1b\\"
-"""Lets a terminal jump from turn to turn (OSC 133); written for the word `turn` of a style."""
+"""Lets a terminal jump between turns (OSC 133); written for a style's word `turn`."""
 
-# The terminal's own sixteen colours, which its user chose: right on light and on dark.
+# The terminal's own sixteen colours, which its user chose: readable on light and dark.
 PLAIN: dict[str, str] = {
     "bold": "1",
     "dim": "2",
@@ -57,7 +57,7 @@ PLAIN: dict[str, str] = {
 
 
 class Theme(Struct, frozen=True):
-    """What every word of a style looks like, as parameters of SGR."""
+    """SGR parameters of each word of a style."""
 
     styles: Mapping[str, str] = field(default_factory=lambda: PLAIN)
     colour: bool = True
@@ -65,7 +65,7 @@ class Theme(Struct, frozen=True):
     links: bool = True
 
     def sgr(self, style: str) -> str:
-        """The parameters for a style; empty for the terminal's default."""
+        """Return the parameters for a style; empty for the terminal's default."""
         parts = [self.styles.get(word, "") for word in style.split(" ") if word[:5] not in _LINKS]
         numbers = [number for part in parts for number in part.split(";") if number]
         return ";".join(numbers if self.colour else _without_colour(numbers))
@@ -88,16 +88,16 @@ def _without_colour(numbers: list[str]) -> list[str]:
 
 
 class Painter:
-    """Writes lines as text with escape codes. Remembers what a style looks like."""
+    """Turns lines into text with escape codes. Caches the codes of each style."""
 
     def __init__(self, theme: Theme, links: FileLinks | None = None) -> None:
-        """`links`: where names of files lead; None: nowhere."""
+        """`links`: finds addresses of files; None: no links."""
         self.theme = theme
         self.links = links
         self._known: dict[str, tuple[str, str]] = {"": ("", "")}
 
     def line(self, line: Line) -> str:
-        """The line, ending in the default style."""
+        """Return the line, ending in the default style."""
         out: list[str] = []
         for style, text in line:
             before, after = self._known.get(style) or self._learn(style)
@@ -106,7 +106,7 @@ class Painter:
 
     def _learn(self, style: str) -> tuple[str, str]:
         if style.startswith("picture:"):
-            return pictures.drawn(style), ""  # not remembered: it is written once
+            return pictures.drawn(style), ""  # not cached: it is written once
         sgr = self.theme.sgr(style)
         before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
         if "turn" in style.split(" "):
@@ -116,7 +116,7 @@ class Painter:
             if address := self._address(word):
                 before = f"{before}\x1b]8;;{address}\x1b\\"
                 after = f"\x1b]8;;\x1b\\{after}"
-            return before, after  # not remembered: there is no end of addresses
+            return before, after  # not cached: the number of addresses is unlimited
         self._known[style] = before, after
         return before, after
 

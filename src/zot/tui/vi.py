@@ -1,6 +1,6 @@
-"""vi's keys for the editor: an insert mode, and a normal mode with movements, counts and operators.
+"""vi keys for the editor: an insert mode, and a normal mode with movements, counts and operators.
 
-Only what is used in a text of a few lines; everything it does is made of the editor's own actions.
+Only what a text of a few lines needs; everything is built from the editor's own actions.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MAX_COUNT = 1_000
 
 
 class ViKeys:
-    """Which mode one is in, and what of a command was typed."""
+    """Current mode, and the partly typed command."""
 
     def __init__(self) -> None:
         self.inserts = True
         self._typed = ""
 
     def key(self, key: KeyPress, editor: Editor) -> bool:
-        """Take a key; False: it means what it means without vi."""
+        """Handle a key; False: it keeps its usual meaning."""
         if key.name == "esc":
             was_inserting, self.inserts, self._typed = self.inserts, False, ""
             if was_inserting:
@@ -54,11 +54,11 @@ class ViKeys:
         return True
 
     def sent(self) -> None:
-        """A new text is begun in insert mode."""
+        """Return to insert mode for a new text."""
         self.inserts, self._typed = True, ""
 
     def _letter(self, letter: str, editor: Editor) -> None:
-        if self.inserts:  # a letter before it began to
+        if self.inserts:  # an earlier letter began insert mode
             editor.insert(letter)
             return
         self._typed += letter
@@ -67,7 +67,7 @@ class ViKeys:
             end = next((i for i, char in enumerate(rest) if not char.isdecimal()), len(rest))
             count, rest = min(MAX_COUNT, int(rest[:end])), rest[end:]
         if not rest or rest in ("d", "c", "y", "g", "r"):
-            return  # more is to come
+            return  # incomplete
         self._typed = ""
         if rest[0] in "dcy" and len(rest) == 2:
             self._operate(rest[0], rest[1], count, editor)

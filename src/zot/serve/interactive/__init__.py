@@ -1,5 +1,5 @@
-"""`zot` at a terminal: a person and the agent. Joins the room `tui/` with a `Runtime`.
+"""`zot` at a terminal: connects `tui/` to a `Runtime`.
 
-`loop.py` waits and draws, `app.py` is what a key does, `asking.py` opens menus and questions,
+`loop.py` waits and draws, `app.py` maps keys to actions, `asking.py` opens menus and questions,
 `view.py` turns events into blocks, `slash/` has the slash commands.
 """

@@ -1,4 +1,4 @@
-"""What an agent of the swarm said and did, from the rows of its log, as blocks of a transcript."""
+"""Transcript blocks of a swarm agent, built from the rows of its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STYLES = {"+": "add", "-": "del", "@": "hunk", "!": "error"}
 
 
 def diff_block(text: str) -> LinesBlock:
-    """What an agent changed, as git tells it; a line after `!` says why it cannot be told."""
+    """Return an agent's diff as coloured lines; a line that begins with `!` is an error."""
     lines = clean(text).rstrip("\n").split("\n") if text.strip() else ["nothing has changed"]
     return LinesBlock([((_STYLES.get(line[:1], ""), line),) for line in lines])
 
@@ -24,9 +24,9 @@ class AgentTranscript(TranscriptBlocks):
     def __init__(self) -> None:
         super().__init__(lambda: self._at)
         self._at = 0.0
-        """When the row was written that is being taken."""
+        """Time at which the current row was written."""
         self._has_text = False
-        """The message that is being said has some."""
+        """Whether text of the current message has arrived."""
         self._began: dict[str, float] = {}
 
     def take(self, row: LogRow) -> None:
@@ -40,7 +40,7 @@ class AgentTranscript(TranscriptBlocks):
         del self.record[:-MAX_BLOCKS]
 
     def tail(self, width: int, height: int, back: int = 0) -> list[Line]:
-        """The last lines, or those so many lines further up."""
+        """Return the last `height` lines, or those `back` lines further up."""
         lines: list[Line] = []
         for block in reversed(self.record):
             drawn = block.lines(width) if block.closed else _open_lines(block, width, height)
@@ -135,5 +135,5 @@ class AgentTranscript(TranscriptBlocks):
 
 
 def _open_lines(block: LiveBlock, width: int, height: int) -> list[Line]:
-    """One that still changes: a text is drawn whole, a tool as it runs."""
+    """Draw a block that still changes: a text completely, a tool in its live form."""
     return block.lines(width) if isinstance(block, MarkdownBlock) else block.live(width, height)

@@ -1,5 +1,5 @@
-"""What a person at the terminal can do, and what is seen: the editor, questions, the queue, the
-agent behind it. It takes keys before the agent is loaded; what is sent until then waits.
+"""The terminal application: editor, questions, queue and the agent behind them. Accepts keys before
+the agent is loaded; prompts sent until then are queued.
 """
 
 from __future__ import annotations
@@ -44,34 +44,34 @@ if TYPE_CHECKING:
     from zot.tui.vi import ViKeys
 
 TWICE_SECONDS = 2.0
-"""Within this time a key counts as pressed twice."""
+"""Seconds within which a second key press counts as a double press."""
 MAX_WAITING = 2_000
 """Events that may wait to be drawn before the turn is slowed down."""
 MAX_OPEN_LINES = 14
+"""Maximum lines of a block that still changes; few, so that a window can be made smaller."""
 SMALL_ROWS = 16
-"""A lower window has no room for more than the question that is open."""
+"""Rows below which a window shows nothing above an open question."""
 MIN_OVERLAY = 8
-"""Lines of a question, also where they are more than its share of the window."""
-"""Lines of a block that still changes; so few that a window can be made smaller."""
+"""Minimum lines of a question, even if that exceeds its share of the window."""
 
 Result = TypeVar("Result")
 
 
 class App(Asking):
-    """One terminal, one runtime. Everything but `listen` and `post` is for the loop's thread."""
+    """One terminal, one runtime. Thread-safe: the runtime's client, `warn`, `post_error`."""
 
     spoken = False
-    """Nothing is drawn: what there is to see is read out."""
+    """True if output is read out line by line instead of drawn."""
     agent_words: tuple[str, ...] = ()
-    """Further words for the `zot rpc` of an agent of the swarm."""
+    """Further arguments for the `zot rpc` of a swarm agent."""
     seeks_server = False
-    """The person asked for one on this machine, and hears when there is none."""
+    """The person asked for a server on this machine; warn if there is none."""
     working = 0
-    """Threads of `work` that have not ended."""
+    """Number of `work` threads that have not ended."""
     _lacks = ""
-    """What is missing for an agent, and how to get it."""
+    """Missing requirement for an agent, and how to meet it."""
     answers: swarm_feed.AnswerWatch | None = None
-    """Brings back what such agents answer; None: there are none."""
+    """Shows answers of swarm agents; None: there are no agents."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class App(Asking):
         *,
         theme: Theme,
     ) -> None:
-        """`find_plan` says what to run with, perhaps with other options than at the start."""
+        """`find_plan` returns what to run with, optionally with other options than at the start."""
         super().__init__()
         self.loop = loop
         self.find_plan = find_plan
@@ -90,48 +90,48 @@ class App(Asking):
         self.editor = Editor()
         self.keymap = default_keymap()
         self.built: Runtime | None = None
-        """None until it is loaded, and when it could not be."""
+        """None until loaded, and if loading failed."""
         self.view: View | None = None
         self.loading = True
         self.focused = True
         self.failure = ""
-        """The code of the last error of a run."""
+        """Code of the last error of a run."""
         self.fatal: ZotError | None = None
-        """Why it ended before it began."""
+        """Error that ended the program before it began."""
         self._events: deque[Event] = deque()
         self._room = threading.Event()
         self._room.set()
         self.waiting = MessageQueue(self.editor, self._images)
         self._early: list[tuple[str, Level]] = []
         self.images: dict[str, Image] = {}
-        """What was put into texts, by the chip that stands for it."""
+        """Images in texts, by the chip that stands for each."""
         self.approvals = ""
-        """For the status line: on, off, or the tools that are asked for."""
+        """For the status line: on, off, or the tools that need approval."""
         self.status_parts: tuple[str, ...] = DEFAULT_PARTS
         self._status: StatusFacts | None = None
         self._status_line: tuple[int, Line] | None = None
         self._leaves_until = 0.0
-        """Until then Ctrl+C ends the program."""
+        """Time until which a second Ctrl+C ends the program."""
         self._hint = ""
         self.completion = Completion(self)
         self._actions = self._own_actions()
         self._themes: look.ThemeChoice | None = None
         self.vi: ViKeys | None = None
-        """Set where the person wants vi's keys."""
+        """Set if the person uses vi keys."""
         self.written = Written(self.warn)
         self._unheard = ""
-        """The prompt that was sent last, until the agent has taken it up."""
+        """Last prompt sent, until its UserMessage event arrives."""
         self._earlier: tuple[Message, ...] = ()
         self.shells: list[own_shell.RunningShell] = []
-        """Commands of the person that run."""
+        """Running shell commands of the person."""
         self.margin = 0
         """Blank lines above the first line. A narrower window has more rows; tmux then moves the
-        first rows of the screen out of reach, and these are missed by nobody."""
+        first rows out of reach, and these can be lost without harm."""
         self.ending = Cancel()
-        """What runs in threads of the door's own stops at the end."""
+        """Set at exit; stops the threads of this front end."""
 
     def _own_actions(self) -> dict[str, Callable[[], object]]:
-        """What keys do beside editing, by the name in the keymap."""
+        """Return the actions of keys other than editing, by their name in the keymap."""
         return {
             "complete": self.completion.reopen,
             "take-back": lambda: self.waiting.take_back(self.built),
@@ -148,7 +148,7 @@ class App(Asking):
         }
 
     def _screens(self) -> Any:
-        """The room of full-screen views, entered with the first of them."""
+        """Return the module of full-screen views, imported on first use."""
         from zot.serve.interactive import screens
 
         return screens
@@ -183,13 +183,13 @@ class App(Asking):
 
     @property
     def runtime(self) -> Runtime:
-        """Raises ZotError while there is none."""
+        """Return the runtime; raise ZotError while there is none."""
         if self.built is None:
             raise ZotError("the agent is not ready yet" if self.loading else "there is no agent")
         return self.built
 
     def note(self, text: str, level: Level = "info") -> None:
-        """Say something in the transcript."""
+        """Add a note to the transcript."""
         if self.view is None:
             self._early.append((text, level))
         else:
@@ -203,8 +203,8 @@ class App(Asking):
     def work(
         self, function: Callable[[], Result], then: Callable[[Result], None] = lambda result: None
     ) -> None:
-        """Run what may take a while in a thread, and go on here with its result. An error is
-        told."""
+        """Run a slow function in a thread, then `then` with its result on this thread. Errors
+        become notes."""
 
         self.working += 1
 
@@ -222,16 +222,16 @@ class App(Asking):
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
 
     def warn(self, text: str) -> None:
-        """From any thread."""
+        """Add a warning to the transcript; callable from any thread."""
         self.loop.post(lambda: self.note(text, "warning"))
 
     def post_error(self, error: Exception) -> None:
-        """From any thread: say what went wrong."""
+        """Add an error to the transcript; callable from any thread."""
         text = str(error)
         self.loop.post(lambda: self.note(text, "error"))
 
     def guarded(self, action: Callable[[], None]) -> None:
-        """Do it; what it cannot do is told, and the program goes on."""
+        """Run the action; report an error as a note and go on."""
         try:
             action()
         except ZotError as error:
@@ -240,7 +240,7 @@ class App(Asking):
             self.note(str(internal_error(error)), "error")
 
     def call_back(self, text: str) -> None:
-        """Tell a person who looks elsewhere that zot waits for them, or is done."""
+        """Notify a person who looks elsewhere that zot is waiting or done."""
         if not self.focused:
             from zot.serve.interactive import look
 
@@ -250,12 +250,12 @@ class App(Asking):
         self.loop.end(code)
 
     def send(self, text: str, call: ToolCall | None = None) -> None:
-        """Send a prompt, or queue it while the agent works. `call`: a tool that runs first."""
+        """Send a prompt, or queue it while the agent works. `call` is a tool to run first."""
         runtime = self.built
         if runtime is None:
             if self.loading:
                 self.waiting.unsent.append(text)
-            else:  # it stays where it was
+            else:  # keep the text in the editor
                 self.editor.set(text)
                 from zot.serve.interactive.slash import models
 
@@ -265,7 +265,7 @@ class App(Asking):
             self._unheard = text
 
     def refresh_status(self) -> None:
-        """The status line follows the runtime."""
+        """Update the status line from the runtime."""
         if self.built is not None:
             from zot.serve.interactive import state as states
 
@@ -280,7 +280,7 @@ class App(Asking):
         return self.built.cwd if self.built is not None else self.around.cwd
 
     def _images(self, text: str) -> list[Image]:
-        """The images whose chips stand in a text."""
+        """Return the images whose chips are in the text."""
         if not self.images:
             return []
         from zot.serve.interactive import attach
@@ -288,7 +288,7 @@ class App(Asking):
         return attach.images_in(text, self.images)
 
     def transcript(self) -> Sequence[LiveBlock]:
-        """All that was said and done, also what was said before the program began."""
+        """Return all blocks, including messages from before the program began."""
         if self.view is None:
             return []
         if self._earlier:
@@ -309,8 +309,8 @@ class App(Asking):
         earlier: tuple[Message, ...] = (),
         agent_words: tuple[str, ...] = (),
     ) -> None:
-        """The agent is there: what was sent meanwhile goes to it. `earlier` are messages of its
-        session that the view does not show; `agent_words` are for agents of the swarm."""
+        """Use the loaded agent and send it the texts queued meanwhile. `earlier` are messages of
+        its session that the view does not show; `agent_words` are for swarm agents."""
         self._earlier = earlier
         self.agent_words = agent_words
         self.built = runtime
@@ -321,8 +321,8 @@ class App(Asking):
             self._dispatch(text)
 
     def failed(self, view: View, error: ZotError) -> None:
-        """There is no agent: say why, keep what was written. Without its session there is nothing
-        to begin with."""
+        """Report why there is no agent, and keep the text written so far. Exit if the session could
+        not be opened at start-up."""
         if self.view is None and isinstance(error, SessionError):
             self.fatal = error
             self.exit(1)
@@ -345,7 +345,7 @@ class App(Asking):
             self._lacks = "not started, for the reason above: /model has what can be used"
 
     def _show_view(self, view: View) -> None:
-        """Loading is over; what was said until then comes first."""
+        """Show the view, with earlier notes first; loading is over."""
         view.follow(self.view)
         self.view, self.loading = view, False
         for text, level in self._early:
@@ -353,7 +353,7 @@ class App(Asking):
         self._early.clear()
 
     def signalled(self, number: int) -> None:
-        """A signal that ends the program."""
+        """Exit because of a signal."""
         self.exit(128 + number)
 
     def stop_work(self) -> None:
@@ -364,7 +364,7 @@ class App(Asking):
     # --- frames ------------------------------------------------------------------------------
 
     def tick(self) -> float | None:
-        """Called before each frame; the seconds after which another one is due, if any."""
+        """Prepare a frame; return the seconds until the next one is due, or None."""
         self._take_events()
         waits = []
         if self.view is not None and self.view.activity:
@@ -376,7 +376,7 @@ class App(Asking):
         return min(waits, default=None)
 
     def remember(self, history: History, draft: Draft, texts: list[str], left: str) -> None:
-        """Take up what was written in earlier sessions, and what one that died left behind."""
+        """Load the history of earlier sessions, and the draft of one that died."""
         self.written.use(history, draft)
         for text in self.editor.history:
             history.add(text)  # sent before this was loaded
@@ -386,17 +386,17 @@ class App(Asking):
             self.note("what was written and not sent the last time is back")
 
     def watch_agents(self) -> None:
-        """Bring the answers of agents back that this conversation started, if there are any."""
+        """Show answers of agents that this conversation started, if there are any."""
         if self.answers is None:
             if not os.access(f"{self.around.home}/swarm/agents", os.R_OK):
-                return  # nothing of the swarm is loaded while there are none
+                return  # do not load the swarm while it has no agents
             from zot.serve.interactive import swarm_feed
 
             self.answers = swarm_feed.AnswerWatch(self)
         self.answers.begin()
 
     def _put_back(self) -> None:
-        """A prompt that could not even be written down stands in the editor again."""
+        """Put a prompt that could not be recorded back into the editor."""
         if self._unheard and not self.editor.text:
             self.editor.set(self._unheard)
 
@@ -449,7 +449,7 @@ class App(Asking):
         return Drawing(settled, [*above, *fields, *foot], len(above) + row, column)
 
     def _fields(self, columns: int, rows: int) -> tuple[list[Line], tuple[int, int]]:
-        """What takes keys: the question that is open, or the editor."""
+        """Return the lines that take keys (the open question or the editor), and the cursor."""
         if self.overlays:
             part = 2 / 3 if self.overlays[-1].tall else 1 / 2
             height = max(1, int(rows * part), min(rows - 3, MIN_OVERLAY))
@@ -506,8 +506,8 @@ class App(Asking):
                 self._act(self.keymap.get(name, ""))
 
     def dress(self, choice: look.ThemeChoice) -> None:
-        """Use a theme; the terminal is asked for its background where that makes a difference,
-        and keeps its own colours until it has answered that, or the question after it."""
+        """Use a theme. If it depends on the background, query the terminal, and keep the current
+        colours until it answers that or the device query after it."""
         self._themes = choice
         if choice.depends:
             self.loop.terminal.write("\x1b]11;?\x1b\\\x1b[c")
@@ -515,9 +515,9 @@ class App(Asking):
             self._wear(choice.dark)
 
     def _told(self, reply: str) -> None:
-        """An answer of the terminal."""
+        """Handle a reply of the terminal."""
         light = palette.is_light(reply)
-        is_fence = reply.startswith("[?") and reply.endswith("c")  # all terminals know that one
+        is_fence = reply.startswith("[?") and reply.endswith("c")  # all terminals send it
         if self._themes is None or (light is None and not is_fence):
             return
         if light is not None or self.theme not in (self._themes.dark, self._themes.light):
@@ -534,7 +534,7 @@ class App(Asking):
             self._command(action)
         elif action in ("submit", "steer"):
             self._submit(steer=action == "steer")
-        elif action in self._actions:  # else it is of a later version's file
+        elif action in self._actions:  # else it comes from a later version's file
             self._actions[action]()
 
     def _end_of_input(self) -> None:
@@ -544,7 +544,7 @@ class App(Asking):
             self.exit()
 
     def _stop(self) -> bool:
-        """Stop the turn; without one, the shell command that was started last."""
+        """Stop the turn, or else the shell command started last. Return whether there was one."""
         if self.built is not None and self.waiting.stop(self.built):
             return True
         running = [shell for shell in self.shells if not shell.cancel.is_set()]
@@ -567,7 +567,7 @@ class App(Asking):
         if not self.editor.full_text.strip():
             return
         text = self.editor.take()
-        self._typed_at = 0.0  # nobody is in the middle of a word now
+        self._typed_at = 0.0  # the person is no longer typing
         if self.vi is not None:
             self.vi.sent()
         self.written.sent(text)
@@ -577,7 +577,7 @@ class App(Asking):
             self._dispatch(text, steer=steer)
 
     def _dispatch(self, text: str, *, steer: bool = False) -> None:
-        """What was typed is a command, a command for the shell, or a prompt."""
+        """Run the text as a slash command, a shell command or a prompt."""
         if text.startswith("/") and text[1:2].isalpha():
             self._command(text)
         elif text.startswith("!"):
@@ -603,4 +603,4 @@ def _raise(error: Exception) -> None:
 
 _NO_SERVER = "no server answered: start one (ollama serve, llama-server), or choose another way"
 _PLENTY = frozenset(("TextDelta", "ReasoningDelta", "ToolCallArgs", "ToolProgress"))
-"""Events that concern the view alone."""
+"""Frequent events that concern only the view."""

@@ -1,4 +1,4 @@
-"""What is open over the editor and has the keys: menus and questions, which close themselves."""
+"""Menus and questions over the editor, which take all keys and close themselves."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from zot.tui.keys import KeyPress
 from zot.tui.menu import Menu, MenuItem, Overlay, QuestionBox, ShownQuestion, TakesAnswer
 
 PAUSE_SECONDS = 0.6
-"""Who has not typed for so long has seen a question that came up."""
+"""Seconds without typing after which a person is assumed to have seen a new question."""
 
 
 class Asking(RuntimeClient):
-    """The part of the app that asks a person."""
+    """The part of the app that shows menus and questions."""
 
     def __init__(self) -> None:
         self.overlays: list[Overlay] = []
-        """The last one has the keys."""
+        """Open overlays; the last one gets the keys."""
         self._typed_at = 0.0
         self._typing = False
-        """A question came up in the middle of a word."""
+        """True while a person still types into the editor though a question has opened."""
 
     def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
-        """Show a menu or a question; it gets all keys until `close`. `unasked`: whoever is in the
-        middle of typing goes on writing until the first pause, and answers nothing by accident."""
+        """Show a menu or a question; it gets all keys until `close`. With `unasked`, typing in
+        progress goes to the editor until the first pause, so that it answers nothing by accident.
+        """
         self.overlays.append(overlay)
         self._typing = unasked and time.monotonic() - self._typed_at < PAUSE_SECONDS
 
@@ -46,8 +47,8 @@ class Asking(RuntimeClient):
         keys: Mapping[str, Callable[[object], None]] | None = None,
         hint: str = "enter picks, esc leaves",
     ) -> Menu:
-        """Open a menu that closes itself, unless it `stays`, and hand on what was picked; or say
-        that it was left. `keys` and `hint` as for Menu."""
+        """Open a menu that closes itself, unless it `stays`; call `pick` with the value picked, or
+        `leave`. `keys` and `hint` as for Menu."""
 
         def picked(value: object) -> None:
             if not stays:
@@ -63,7 +64,7 @@ class Asking(RuntimeClient):
         return menu
 
     def offer(self, title: str, *actions: tuple[str, str, Callable[[], None]]) -> None:
-        """Open a menu whose lines do something: a label, what there is to say of it, and what."""
+        """Open a menu of actions, each a label, a description and a function."""
 
         def pick(value: object) -> None:
             assert callable(value)
@@ -80,8 +81,8 @@ class Asking(RuntimeClient):
         unasked: bool = False,
         box: type[QuestionBox] = QuestionBox,
     ) -> None:
-        """Open a question that closes itself, and hand on the answer and what was typed; or say
-        that it was left."""
+        """Open a question that closes itself; call `answer` with the reply and the text typed, or
+        `leave`."""
 
         def answered(value: object, typed: str) -> None:
             self.close(asked)
@@ -95,7 +96,7 @@ class Asking(RuntimeClient):
         self.open(asked, unasked=unasked)
 
     def _still_typing(self, key: KeyPress) -> bool:
-        """Whether the key belongs to what was being written when a question came up."""
+        """Return whether the key belongs to text that was being typed when a question opened."""
         now = time.monotonic()
         self._typing = self._typing and now - self._typed_at < PAUSE_SECONDS
         self._typed_at = now

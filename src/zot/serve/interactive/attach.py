@@ -1,6 +1,5 @@
-"""What is put into the text and is no text: files that are dropped on the terminal, images from a
-file or from the clipboard. An image stands there as a chip, `[image 1: 640x480]`, and goes along
-with every message that has its chip.
+"""Attachments: files dropped on the terminal, images from a file or the clipboard. An image appears
+in the text as a chip, `[image 1: 640x480]`, and is sent with every message that has its chip.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 MAX_DROPPED = 20_000
-"""Characters of a paste that may be names of files."""
+"""Maximum characters of a paste that may be file names."""
 MAX_FILES = 50
 _CHIP = re.compile(r"\[image \d+: [^\]\n]*\]")
 
 
 def images_in(text: str, images: dict[str, Image]) -> list[Image]:
-    """The images whose chips stand in the text, in their order."""
+    """Return the images whose chips are in the text, in order."""
     labels = dict.fromkeys(_CHIP.findall(text))
     return [images[label] for label in labels if label in images]
 
 
 def paste(app: App, text: str) -> None:
-    """Put into the editor what was pasted: text, or the files that were dropped."""
-    if not text:  # how some terminals paste a clipboard that has only an image
+    """Insert pasted text, or the files that were dropped."""
+    if not text:  # some terminals paste an empty text for an image
         paste_clipboard(app)
         return
     paths = dropped_paths(text, app.around.user)
@@ -56,7 +55,7 @@ def paste(app: App, text: str) -> None:
 
 
 def paste_clipboard(app: App) -> None:
-    """An image, or else the text, of the desktop's clipboard."""
+    """Insert the image of the desktop's clipboard, or else its text."""
 
     def put(clipped: Clipped) -> None:
         if clipped.image:
@@ -70,10 +69,10 @@ def paste_clipboard(app: App) -> None:
 
 
 def attach(app: App, data: bytes) -> None:
-    """Put an image into the text.
+    """Insert an image into the text.
 
     Raises:
-        CommandError: no model takes it.
+        CommandError: models do not accept it.
     """
     kind = image_type(data[:16])
     if kind is None:
@@ -96,10 +95,10 @@ def too_large(what: str, size: int) -> str:
 
 
 def read_image(path: str) -> bytes:
-    """The image in a file; empty: there is none in it.
+    """Return the image in a file, or b"" if it has none or cannot be read.
 
     Raises:
-        CommandError: it is too large.
+        CommandError: the image is too large.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -111,11 +110,11 @@ def read_image(path: str) -> bytes:
                 raise CommandError(too_large(repr(path), info.st_size))
             return head + file.read(MAX_IMAGE)
     except OSError:
-        return b""  # the model will be told, when it reads it
+        return b""  # the model gets the error when it reads the file
 
 
 def mention(path: str, cwd: str) -> str:
-    """A file in the text, as completion writes it."""
+    """Return a reference to a file, as completion writes it."""
     if cwd and path.startswith(cwd.rstrip("/") + "/"):
         path = path[len(cwd.rstrip("/")) + 1 :]
     if os.path.isdir(path) and not path.endswith("/"):  # noqa: PTH112  a text, not a Path
@@ -124,8 +123,8 @@ def mention(path: str, cwd: str) -> str:
 
 
 def dropped_paths(text: str, home: str) -> list[str]:
-    """The files that a terminal names when they are dropped on it: bare, quoted, escaped, or as
-    `file://`; one or several. Empty: the text is something else."""
+    """Return the files that a terminal names when they are dropped on it: bare, quoted, escaped or
+    as `file://`, one or several. Empty: the text is something else."""
     text = text.strip()
     if not text or len(text) > MAX_DROPPED:
         return []
@@ -144,7 +143,7 @@ def _shell_words(text: str) -> Sequence[str]:
 
 
 def _existing(word: str, home: str) -> str:
-    """The absolute path of a file that is there, or nothing. A relative one is just a word."""
+    """Return the absolute path of an existing file, else "". A relative path counts as a word."""
     if word.startswith("file://"):
         address = urlsplit(word)
         if address.netloc not in ("", "localhost", os.uname().nodename):

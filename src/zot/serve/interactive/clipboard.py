@@ -1,6 +1,5 @@
-"""Copies text: by a program of the desktop where there is one, and by the terminal itself (OSC 52),
-which also works over ssh. Nobody can say whether the terminal did it. Pastes images and text, only
-by such a program.
+"""Clipboard access. Copies text with a desktop program if there is one, and with the terminal (OSC
+52), which works over ssh but does not confirm. Pastes images and text only with such a program.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from msgspec import Struct
 from zot.tui.terminal import through_tmux
 
 MAX_OSC = 100_000
-"""Bytes; many terminals drop longer ones."""
+"""Maximum bytes; many terminals drop longer sequences."""
 PROGRAMS = (
     ("pbcopy",),
     ("wl-copy",),
@@ -36,11 +35,11 @@ TEXT_PROGRAMS = (
 )
 SECONDS = 3.0
 MAX_READ = 32_000_000
-"""Bytes of a clipboard."""
+"""Maximum bytes read from the clipboard."""
 
 
 class Clipped(Struct, frozen=True):
-    """What the clipboard has; or why it has nothing."""
+    """The clipboard's content, or why there is none."""
 
     image: bytes = b""
     text: str = ""
@@ -48,7 +47,7 @@ class Clipped(Struct, frozen=True):
 
 
 def native_paste(environ: Mapping[str, str]) -> Clipped:
-    """What the desktop's clipboard has: an image before a text."""
+    """Return the desktop clipboard's content: an image if it has one, else text."""
     if "SSH_CONNECTION" in environ:
         return Clipped(
             problem="over ssh zot cannot read the clipboard of your own machine: paste with the "
@@ -66,7 +65,7 @@ def native_paste(environ: Mapping[str, str]) -> Clipped:
 
 
 def _output(words: Sequence[str], environ: Mapping[str, str]) -> bytes:
-    """What the program says, if it ends well and soon."""
+    """Return the program's output, or b"" if it fails or exceeds the timeout."""
     try:
         program = subprocess.Popen(
             words,
@@ -82,13 +81,13 @@ def _output(words: Sequence[str], environ: Mapping[str, str]) -> bytes:
     with program:
         assert program.stdout is not None
         data = program.stdout.read(MAX_READ)
-        program.stdout.close()  # one that has more to say is told that nobody listens
+        program.stdout.close()  # a program that writes more gets SIGPIPE
     timer.cancel()
     return data if program.returncode == 0 else b""
 
 
 def native_copy(text: str, environ: Mapping[str, str]) -> str:
-    """The program that took the text; empty: there is none here."""
+    """Copy with a desktop program and return its name; empty: there is none."""
     if "SSH_CONNECTION" in environ:
         return ""  # it would be the clipboard of the other machine
     for words in PROGRAMS:
@@ -111,7 +110,7 @@ def native_copy(text: str, environ: Mapping[str, str]) -> str:
 
 
 def _usable(words: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether the program is here, and the desktop that it is for."""
+    """Return whether the program and the desktop it needs are available."""
     if shutil.which(words[0], path=environ.get("PATH")) is None:
         return False
     match words[0]:
@@ -124,7 +123,7 @@ def _usable(words: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def terminal_copy(text: str, environ: Mapping[str, str]) -> str:
-    """What to write to the terminal; empty: the text is too long for it."""
+    """Return the OSC 52 sequence that copies the text; empty: the text is too long."""
     data = base64.b64encode(text.encode())
     if len(data) > MAX_OSC:
         return ""

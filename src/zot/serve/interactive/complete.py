@@ -1,5 +1,5 @@
-"""Completion under the editor: commands after a slash, files after an at-sign. It never sends
-anything, and finds files in a thread of its own.
+"""Completion under the editor: commands after a slash, files after an at-sign. Never sends
+anything; finds files in its own thread.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 MAX_SHOWN = 8
-"""Lines of it; the others come with the arrow keys."""
+"""Maximum lines; arrow keys scroll to the rest."""
 FRESH_SECONDS = 20.0
-"""A list of files that is older is made again."""
+"""Maximum age of a list in seconds before it is rebuilt."""
 _FILE = r"(?:^|(?<=\s))@([^\s@]*)$"
 _COMMAND = r"^/([\w:.-]*)$"
 
 
 class Completion:
-    """What could stand at the cursor, and which of it is chosen."""
+    """Candidates for the word at the cursor, and the chosen one."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -36,29 +36,29 @@ class Completion:
         self._closed_for = ""
         self._files: files.FileIndex | None = None
         self._there: tuple[str, list[MenuItem]] = ("", [])
-        """What stands where a path leads that was typed."""
+        """Last path typed, and the entries found there."""
         self._files_at = -FRESH_SECONDS
         self._others: Sequence[CommandInfo] = ()
         """Commands of extensions, skills and prompt files."""
         self._others_at = -FRESH_SECONDS
         self._knows_others = False
-        """False while they are asked for."""
+        """False while they are being fetched."""
 
     @property
     def is_open(self) -> bool:
         return bool(self._items)
 
     def close(self) -> None:
-        """Not again for this word."""
+        """Close, and stay closed for this word."""
         self._items = []
         self._closed_for = self._app.editor.text
 
     def reopen(self) -> None:
-        """Once more, also for a word that it was closed for."""
+        """Allow completion again for the word it was closed for."""
         self._closed_for = ""
 
     def update(self) -> None:
-        """After the text or the cursor changed."""
+        """Update the candidates after the text or the cursor changed."""
         editor = self._app.editor
         head = editor.text[: editor.cursor]
         before = [item.label for item in self._items]
@@ -77,7 +77,7 @@ class Completion:
     # --- keys --------------------------------------------------------------------------------
 
     def key(self, name: str) -> bool:
-        """Take a key while it is open; False: it is the editor's."""
+        """Handle a key while open; False: pass it to the editor."""
         match name:
             case "up" | "ctrl+p":
                 self._chosen = max(0, self._chosen - 1)
@@ -94,7 +94,7 @@ class Completion:
         return True
 
     def _accept(self) -> bool:
-        """Put the chosen word into the text; False where it stands there already."""
+        """Insert the chosen word; False if the text already has it."""
         editor = self._app.editor
         word = str(self._items[self._chosen].value)
         typed = editor.text[self._start : editor.cursor]
@@ -117,13 +117,13 @@ class Completion:
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
         begins.sort(key=lambda item: item.label.casefold() != word)  # /session, then /sessions
-        if begins or not self._knows_others:  # else Enter would put a guess in a command's place
+        if begins or not self._knows_others:  # else Enter would replace a command by a guess
             return begins
         return _meant(typed.casefold(), items)
 
     def _ask_others(self) -> None:
-        """Extensions, skills and prompt files: known as soon as they have started; there may be
-        others after a while."""
+        """Fetch commands of extensions, skills and prompt files, which arrive once those have
+        started; refresh them after FRESH_SECONDS."""
         runtime = self._app.built
         if runtime is not None and time.monotonic() - self._others_at > FRESH_SECONDS:
             self._others_at = time.monotonic()
@@ -146,7 +146,7 @@ class Completion:
         return items
 
     def _look_below(self) -> None:
-        """Have the list of files made, or made again, by a thread."""
+        """Build or rebuild the file list in a thread."""
         runtime = self._app.built
         if runtime is None or time.monotonic() - self._files_at <= FRESH_SECONDS:
             return
@@ -160,7 +160,7 @@ class Completion:
         self._app.work(lambda: files.FileIndex.of(cwd), then)
 
     def _files_at_path(self, typed: str) -> list[MenuItem]:
-        """A directory that is far away, or does not answer, must not hold up the keys."""
+        """List a directory in a thread: a slow or hanging one must not delay keys."""
         if self._there[0] == typed:
             return self._there[1]
         cwd = self._app.cwd
@@ -196,8 +196,8 @@ class Completion:
 
 
 def _meant(typed: str, items: list[MenuItem]) -> list[MenuItem]:
-    """Where no name begins like it: names that are misspelt, names with its letters, and then
-    those that tell of it."""
+    """Return commands for a word that no name begins with: misspelt names, names with its letters,
+    then commands whose description has the word."""
     names = {item.label.casefold(): item for item in items}
     near = nearest(f"/{typed}", names, most=3, cutoff=0.7)
     near += [item.label for item in matching(typed, [MenuItem(name) for name in names])]

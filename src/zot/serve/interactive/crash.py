@@ -1,4 +1,4 @@
-"""The end of a terminal that has a bug."""
+"""Report of a bug in the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zot.files import ensure_dir, write_atomic
 
 
 def crashed(error: Exception, home: str) -> ZotError:
-    """A bug of the terminal's: one line for the person, the traceback in a file for developers."""
+    """Return one line for the person; write the traceback to a file for developers."""
     path = Path(home) / "crash.log"
     try:
         ensure_dir(path.parent)

@@ -1,5 +1,4 @@
-"""Files that a person may mean: those below the working directory, found by parts of their names,
-and any others by their path."""
+"""Files for completion: below the working directory by parts of names, elsewhere by path."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from zot.tools.walk import Tree
 from zot.tui.menu import MenuItem, matching
 
 MAX_FILES = 300_000
-"""More are not kept in memory; the list says so."""
+"""Maximum files in memory; the list says if there are more."""
 MAX_MATCHES = 200
 MAX_RANKED = 5_000
-"""Of those with the text in their path the nearest; a letter alone is in nearly all of them."""
+"""Maximum matches to rank, nearest first; a single letter matches nearly all files."""
 ELSEWHERE = ("/", "~", "../", "./")
-"""A path that begins like this is looked up where it leads."""
+"""Prefixes of paths that are looked up directly."""
 
 
 class FileIndex:
-    """The files below a directory, past what .gitignore leaves out; the nearest first, and those
-    whose names begin with a dot behind the others."""
+    """Files below a directory that .gitignore does not exclude, least nested first and hidden ones
+    last."""
 
     def __init__(self, folder: str = "", paths: list[str] | None = None) -> None:
         self.folder = folder
@@ -35,7 +34,7 @@ class FileIndex:
         return cls(folder, list(_below(folder)))
 
     def find(self, typed: str) -> list[MenuItem]:
-        """Those with the text in their path, else those with its letters; a few of them."""
+        """Return up to MAX_MATCHES files whose path has the text, else its letters in order."""
         word = typed.casefold()
         hits = [at for at, path in enumerate(self._folded) if word in path]
         if hits:
@@ -66,7 +65,8 @@ def _rank(path: str) -> tuple[bool, int]:
 
 
 def _place(path: str, word: str) -> int:
-    """How well it is hit: at its beginning, at that of its last name, or anywhere."""
+    """Return the rank of a match: at the start (0), at the start of the last name (1), elsewhere
+    (2)."""
     if path.startswith(word):
         return 0
     name = path.rstrip("/").rpartition("/")[2]
@@ -78,8 +78,8 @@ def is_elsewhere(typed: str) -> bool:
 
 
 def files_at(typed: str, folder: str) -> list[MenuItem]:
-    """The entries of the directory that a path leads to, as far as they begin like its last name.
-    Those whose names begin with a dot come for who types one."""
+    """Return the entries of the path's directory that begin with its last name. Hidden entries only
+    if that begins with a dot."""
     if typed in ("~", ".."):
         return [item_of(f"{typed}/")]
     above, _, begun = typed.rpartition("/")

@@ -1,5 +1,5 @@
-"""What a person wrote and must not lose: what was sent, for the history of later sessions, and the
-draft of every terminal, which survives a kill.
+"""Persistence of what a person wrote: the history of sent texts for later sessions, and a draft per
+terminal, which survives a kill.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from zot.files import ensure_dir, lock, lock_file, write_atomic
 MAX_HISTORY = 1_000
 MAX_HISTORY_BYTES = 2_000_000
 MAX_TEXT = 200_000
-"""Characters of one text that are kept."""
+"""Maximum characters of one stored text."""
 MAX_DRAFTS = 100
 
 
 Tell = Callable[[str], None]
-"""Hears why something could not be kept."""
+"""Called with the reason if something could not be stored."""
 
 
 class History:
-    """One file for all sessions, a text a line. What cannot be read is left out."""
+    """One file for all sessions, one text per line. Unreadable lines are skipped."""
 
     def __init__(self, home: str, tell: Tell) -> None:
         self._path = Path(home) / "history.jsonl"
         self._tell = tell
 
     def load(self) -> list[str]:
-        """The last texts, the oldest first."""
+        """Return the last texts, oldest first."""
         try:
             data = self._path.read_bytes()
         except OSError:
@@ -69,7 +69,8 @@ class History:
             self._tell(str(error.strerror or error))
 
     def _append(self, fd: int, line: bytes) -> None:
-        """One write: other terminals write to it too. A line that a full disk cut off is ended."""
+        """Append with one write, since other terminals append too; end a line that a full disk cut
+        off."""
         size = os.fstat(fd).st_size
         if size and os.pread(fd, 1, size - 1) != b"\n":
             line = b"\n" + line
@@ -82,8 +83,8 @@ def _line(text: str) -> bytes:
 
 
 class Draft:
-    """What stands in the editor, on disk. The file is locked as long as its terminal lives: one
-    that is not was left by a program that died, and whoever comes next to the directory gets it."""
+    """The editor's text on disk. The file is locked while its terminal lives; an unlocked one was
+    left by a program that died, and the next terminal in that directory takes it over."""
 
     def __init__(self, home: str, cwd: str, tell: Tell) -> None:
         self._tell = tell
@@ -93,7 +94,7 @@ class Draft:
         self._path: Path | None = None
 
     def recover(self) -> str:
-        """Texts that nobody has any more, joined; they are this terminal's from now on."""
+        """Return the joined texts of unlocked drafts; this terminal takes them over."""
         texts = []
         try:
             paths = sorted(self._folder.glob(f"{self._name}-*"))[:MAX_DRAFTS]
@@ -107,7 +108,7 @@ class Draft:
                 if fd is None:
                     continue
                 texts.append(os.read(fd, 4 * MAX_TEXT).decode("utf-8", "replace"))
-                if self._fd is None:  # it is ours now: on a full disk there may be no other
+                if self._fd is None:  # ours now: on a full disk no other could be made
                     self._fd, self._path = fd, path
                     continue
                 path.unlink()
@@ -117,7 +118,7 @@ class Draft:
         return "\n".join(text for text in texts if text.strip())
 
     def keep(self, text: str) -> None:
-        """Write it down; an empty one leaves nothing behind."""
+        """Save the text; an empty one creates no file."""
         if not text and self._fd is None:
             return
         try:
@@ -140,7 +141,7 @@ class Draft:
         return self._fd
 
     def close(self, text: str) -> None:
-        """The program ends: what is written stays for the next one."""
+        """Save the text for the next start and close; an empty draft is deleted."""
         self.keep(text)
         if self._fd is None or self._path is None:
             return

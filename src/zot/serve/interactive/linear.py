@@ -1,5 +1,5 @@
-"""The same agent line by line, for screen readers, dumb terminals and logs: labels, numbered menus,
-nothing is drawn twice, nothing moves. The terminal itself edits the line.
+"""Line mode of the terminal, for screen readers, dumb terminals and logs: labels, numbered menus,
+no redrawing. The terminal itself edits the line.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from zot.tui.theme import Theme
 
 WIDTH = 10_000
-"""Nothing is wrapped: whoever reads it out, or shows it, does that better."""
+"""Columns: no wrapping, since the screen reader or terminal does that better."""
 WELCOME = "zot, line by line (--linear). /help lists commands, Ctrl+C stops, Ctrl+D leaves."
 MENU_SECONDS = 3.0
 
 
 class LineTerminal:
-    """Takes lines and gives lines; what commands would write to a terminal is left out."""
+    """Reads and writes lines; drops escape sequences written to the terminal."""
 
     def size(self) -> tuple[int, int]:
         return WIDTH, 1
 
     def write(self, text: str) -> None:
-        """Titles, copies and bells are for terminals that draw."""
+        """Ignore: titles, copies and bells are for terminals that draw."""
 
 
 class LinearLoop(Loop):
@@ -48,7 +48,7 @@ class LinearLoop(Loop):
         self._lines = LineCutter()
 
     def run_lines(self, app: LinearApp) -> int:
-        """Until `end` is called; the exit code."""
+        """Run until `end` is called; return the exit code."""
         self._listen_to_signals()
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
@@ -90,20 +90,20 @@ class LinearLoop(Loop):
             app.take_line(line.decode("utf-8", "replace"))
 
     def use_theme(self, theme: Theme) -> None:
-        """There are no colours."""
+        """Ignore: there are no colours."""
 
     def open_full(self, overlay: Overlay, theme: Theme) -> None:
         for line in overlay.spoken():
             say(line)
 
     def close_full(self) -> None:
-        """It was never open."""
+        """Do nothing: there is no alternate screen."""
 
     def release(self) -> None:
-        """The terminal is as others want it already."""
+        """Do nothing: the terminal is in its normal mode."""
 
     def regain(self, *, from_guest: bool = False) -> None:
-        """Nothing was given away."""
+        """Do nothing: `release` changed nothing."""
 
 
 def say(text: str) -> None:
@@ -111,7 +111,7 @@ def say(text: str) -> None:
 
 
 class LinearApp(App):
-    """What is new is said once, with a label."""
+    """Prints each new block once, with a label."""
 
     spoken = True
 
@@ -119,10 +119,10 @@ class LinearApp(App):
         say(WELCOME)
         self._announced: Overlay | None = None
         self.hidden = False
-        """A key is being typed, which the terminal must not show."""
+        """True while a secret is typed, which the terminal must not echo."""
         self._waiting = False
         self._heard_at = 0.0
-        """When a line was typed last."""
+        """Time at which a line was typed last."""
         self._running = ""
         self._typed: list[str] = []
 
@@ -131,12 +131,12 @@ class LinearApp(App):
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _menu_may_come(self) -> float:
-        """For so many seconds: what a command looks up in a thread is waited for, but no login or
-        download that takes minutes."""
+        """Return the seconds left to wait for a menu that a command prepares in a thread; short, so
+        that a login or download of minutes is not waited for."""
         return max(0.0, self._heard_at + MENU_SECONDS - time.monotonic()) if self.working else 0.0
 
     def say_news(self) -> None:
-        """Everything that settled since the last time, then who is to speak next."""
+        """Print everything settled since the last call, then the question or prompt."""
         if self.view is None:
             return
         for block, is_first, lines in self.view.settled(WIDTH):
@@ -150,7 +150,7 @@ class LinearApp(App):
     def _say_block(self, block: LiveBlock, is_first: bool, lines: list[str]) -> None:
         if isinstance(block, UserBlock) and block.text in self._typed:
             self._typed.remove(block.text)
-            return  # it stands there already
+            return  # it is on the screen already
         if isinstance(block, UserBlock):
             lines = block.text.split("\n")
         elif isinstance(block, ToolBlock):
@@ -160,7 +160,7 @@ class LinearApp(App):
             self._line(f"{label}: {line}" if label and index == 0 else line)
 
     def _ask(self) -> None:
-        """A question that is open is read out; else it is the person's turn once zot is idle."""
+        """Print an open question, or the prompt once zot is idle."""
         overlay = self.overlays[-1] if self.overlays else None
         if (overlay is not None and overlay.secret) != self.hidden:
             self.hidden = not self.hidden
@@ -191,14 +191,14 @@ class LinearApp(App):
         if self.overlays:
             overlay = self.overlays[-1]
             if not overlay.take_line(text):
-                self._announced = None  # it is read out again
+                self._announced = None  # so that it is printed again
             return
         self._typed.append(text)
         self.editor.set(text)
         self._submit(steer=False)
 
     def signalled(self, number: int) -> None:
-        """Ctrl+C stops the turn; when nothing runs it leaves."""
+        """Abort the turn on Ctrl+C, or exit if nothing runs."""
         if number == signal.SIGINT and self.built is not None and self.built.abort():
             return
         super().signalled(number)
@@ -221,10 +221,10 @@ def _label(block: LiveBlock) -> str:
 
 
 def show_typing(on: bool) -> None:
-    """Whether the terminal shows what is typed."""
+    """Turn the terminal's echo on or off."""
     try:
         attributes = termios.tcgetattr(0)
         attributes[3] = attributes[3] | termios.ECHO if on else attributes[3] & ~termios.ECHO
         termios.tcsetattr(0, termios.TCSADRAIN, attributes)
     except termios.error:
-        pass  # no terminal: nothing is shown anyway
+        pass  # no terminal: there is no echo

@@ -1,5 +1,5 @@
-"""How the terminal is used: theme, keys, title, and marks for the terminal itself. The files are
-`themes/NAME.json` and `keys.json` in zot's own directory.
+"""Theme, keys, title and notifications of the terminal. The files are `themes/NAME.json` and
+`keys.json` in zot's home directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BUILT_IN: dict[str, dict[str, object]] = {
 
 
 class ThemeChoice(Struct, frozen=True):
-    """What a theme looks like on a dark and on a light background."""
+    """A theme's versions for a dark and for a light background."""
 
     dark: Theme
     light: Theme
@@ -42,7 +42,7 @@ class ThemeChoice(Struct, frozen=True):
 
 
 def find_theme(name: str, home: str, environ: Mapping[str, str]) -> ThemeChoice:
-    """The theme of that name.
+    """Return the theme of that name.
 
     Raises:
         ConfigError: there is none, or its file cannot be used.
@@ -66,7 +66,7 @@ def find_theme(name: str, home: str, environ: Mapping[str, str]) -> ThemeChoice:
 
 
 def _theme_files(home: Path) -> dict[str, Path | dict[str, object]]:
-    """The user's own ones, and those of extensions."""
+    """Return the user's themes and those of extensions; the user's take precedence."""
     own = {path.stem: path for path in (home / "themes").glob("*.json")}
     return themes(home) | own
 
@@ -79,14 +79,14 @@ def _part(table: Mapping[str, object], part: str, name: str) -> Mapping[str, obj
 
 
 def colours_of(environ: Mapping[str, str]) -> int:
-    """How many colours the terminal can show."""
+    """Return how many colours the terminal can show."""
     if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
         return 1 << 24
     return 256
 
 
 def find_keymap(home: str) -> dict[str, str]:
-    """The keys with the user's changes.
+    """Return the keymap with the user's changes.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -104,14 +104,13 @@ def _table(path: Path) -> dict[str, object]:
 
 
 def place(cwd: str) -> str:
-    """Tells the terminal where one is: its title, and the directory for new tabs."""
+    """Return the sequences that set the terminal's title and its directory for new tabs."""
     name = printable(Path(cwd).name or "/").replace("\n", " ")
     return f"\x1b]2;zot - {name}\x1b\\\x1b]7;file://{quote(cwd, safe='/')}\x1b\\"
 
 
 def notification(text: str, environ: Mapping[str, str]) -> str:
-    """Calls a person back who has gone to another window: a bell, and a message where the terminal
-    shows such."""
+    """Return a bell to call a person back, and a message if the terminal shows such."""
     shown = clean(text).replace("\n", " ").replace(";", ",")[:MAX_NOTIFICATION]
     program = environ.get("TERM_PROGRAM", "")
     if "KITTY_WINDOW_ID" in environ:

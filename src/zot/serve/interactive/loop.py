@@ -1,5 +1,5 @@
-"""Waits for keys, signals and what other threads have to say, and draws. One thread, no timer when
-nothing happens: an idle terminal costs nothing.
+"""Event loop: waits for keys, signals and calls from other threads, and draws. One thread, no timer
+while nothing happens: an idle terminal costs nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 FRAME_SECONDS = 1 / 25
-"""Between two frames of what streams in; keys are echoed at once."""
+"""Minimum seconds between frames of streamed output; keys are echoed at once."""
 ENDING = tuple(getattr(signal, f"SIG{name}") for name in ("TERM", "HUP", "INT", "QUIT"))
 """Signals that end the program in an orderly way; keys do not send them."""
 
 
 class Drawing(Struct, frozen=True):
-    """What is to be seen: lines that are final, the live area, and the cursor in it."""
+    """A frame: final lines, the live area, and the cursor in it."""
 
     settled: Sequence[Line]
     live: Sequence[Line]
@@ -48,8 +48,8 @@ class Loop:
         reflow: Reflow = "all",
         resize_seconds: float = 0.0,
     ) -> None:
-        """`resize_seconds`: for so long after a change of its size the terminal may change again
-        without saying so. Nothing is drawn meanwhile."""
+        """`resize_seconds`: after a resize the terminal may change again for that long without a
+        signal. Nothing is drawn meanwhile."""
         self.terminal = terminal
         self.screen = screen
         self._reflow = reflow
@@ -63,9 +63,9 @@ class Loop:
         self._drawn_at = 0.0
         self._stale = True
         self._full: tuple[FullScreen, Overlay] | None = None
-        """What has the alternate screen."""
+        """Owner of the alternate screen."""
         self._inline_columns = self._size[0]
-        """How wide the terminal was when the live area was last drawn."""
+        """Terminal width when the live area was last drawn."""
         self._rows = self._size[1]
         self._resize_seconds = resize_seconds
         self._still_until = 0.0
@@ -73,12 +73,12 @@ class Loop:
     # --- from any thread ---------------------------------------------------------------------
 
     def post(self, action: Callable[[], None]) -> None:
-        """Have the loop's thread do this soon, and draw."""
+        """Run the action on the loop's thread soon, then draw."""
         self._posted.append(action)
         self.wake()
 
     def wake(self) -> None:
-        """Something is to be drawn."""
+        """Wake the loop to draw."""
         if not self._awake:
             self._awake = True
             poke(self._wake_write)
@@ -90,14 +90,14 @@ class Loop:
 
     @property
     def ended(self) -> bool:
-        """What was posted may have ended it, just before it waits again."""
+        """Whether `end` was called, perhaps by a posted action just before the next wait."""
         return self._code is not None
 
     def run(self, shown: App) -> int:
-        """Until `end` is called; the exit code."""
+        """Run until `end` is called; return the exit code."""
         self._listen_to_signals()
         self._keys(shown, self.terminal.early())
-        self.draw_now(shown)  # before anything else: what was posted may start to load the agent
+        self.draw_now(shown)  # first: posted actions may start to load the agent
         self._stale = False
         try:
             while self._code is None:
@@ -109,8 +109,8 @@ class Loop:
         return self._code
 
     def _wait(self, seconds: float | None) -> dict[int, int]:
-        """What is ready by then. Whoever waits for the time of the next frame knows already that
-        there is something to draw, and is not woken by every piece of it."""
+        """Return the ready descriptors. While a frame is due, the wake-up pipe is not polled: it
+        would only say again that there is something to draw."""
         poll = select.poll()
         poll.register(
             self.terminal.fd, select.POLLIN | (select.POLLOUT if self.terminal.busy else 0)
@@ -125,7 +125,7 @@ class Loop:
             signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
 
     def _draw(self, shown: App) -> float | None:
-        """Draw if it is time; how long to wait for the next frame, None: until something comes."""
+        """Draw if it is time; return the seconds to the next frame, or None to wait for input."""
         self._do_posted()
         left = self._drawn_at + FRAME_SECONDS - time.monotonic()
         again = shown.tick()
@@ -135,8 +135,8 @@ class Loop:
         if left > 0 and self._stale:
             return left
         if self._stale:
-            self._woken(shown)  # whatever woke us is drawn now, and not once more afterwards
-            self._do_posted()  # also what was posted between the first look and the last byte
+            self._woken(shown)  # whatever woke us is drawn now, not once more afterwards
+            self._do_posted()  # also actions posted since the first call
             shown.tick()
             if self._still_until > time.monotonic():
                 return self._still_until - time.monotonic()
@@ -180,7 +180,7 @@ class Loop:
         elif not ready:
             if terminal.waits:
                 self._keys(shown, terminal.flush())
-            self._stale = True  # its time has come
+            self._stale = True  # the timeout has passed
 
     def _keys(self, shown: App, keys: list[KeyPress]) -> None:
         for key in keys:
@@ -194,8 +194,8 @@ class Loop:
             received = os.read(self._wake_read, 4096)
         except BlockingIOError:
             received = b""
-        # After reading, or a byte written in between is gone and nobody writes another. What was
-        # posted before this is done by whoever called; what comes from now on wakes again.
+        # Clear after reading: a byte written in between would be lost, and no other would follow.
+        # The caller runs actions posted before this; later ones wake the loop again.
         self._awake = False
         if not received:
             return
@@ -207,7 +207,7 @@ class Loop:
                 shown.signalled(number)
 
     def resized(self) -> None:
-        """The terminal may have another size: the live area is drawn anew."""
+        """Update the size; redraw the full screen, or the live area if the size changed."""
         self._size = self.terminal.size()
         self._stale = True
         if self._full is not None:
@@ -221,7 +221,7 @@ class Loop:
         self._still_until = time.monotonic() + self._resize_seconds
 
     def open_full(self, overlay: Overlay, theme: Theme) -> None:
-        """Give the alternate screen to an overlay, with all the keys."""
+        """Give an overlay the alternate screen and all keys."""
         self._full = (FullScreen(theme), overlay)
         self.terminal.write(FullScreen.ENTER)
         self._stale = True
@@ -236,31 +236,32 @@ class Loop:
         return self._full[1] if self._full is not None else None
 
     def redraw(self) -> None:
-        """Draw the live area anew where it stands, over whatever somebody else wrote there."""
+        """Redraw the live area in place, over other programs' output."""
         self.terminal.write(self.screen.leave())
         self._stale = True
 
     def use_theme(self, theme: Theme) -> None:
-        """What is seen of the live area gets the new colours; what is settled keeps its own."""
+        """Redraw the live area in the new colours; settled lines keep theirs."""
         self.terminal.write(self.screen.leave())
         self.screen.use_theme(theme)
         self._stale = True
 
     def suspend(self) -> None:
-        """Stop like any program of the shell; go on when it says so."""
+        """Stop as other programs do on Ctrl+Z, until the shell continues us."""
         self.release()
         os.kill(os.getpid(), signal.SIGSTOP)
         self.regain()
 
     def release(self) -> None:
-        """Give the terminal to somebody else."""
+        """Hand the terminal to another program."""
         if self._full is not None:
             self.close_full()
         self.terminal.write(self.screen.leave())
         self.terminal.leave()
 
     def regain(self, *, from_guest: bool = False) -> None:
-        """`from_guest`: from a program that we started, and that may have died."""
+        """Take the terminal back. `from_guest`: from a program that we started and that may have
+        died."""
         self.terminal.enter(as_found=from_guest)
         if from_guest:
             self.terminal.write(FullScreen.QUIT)
@@ -271,7 +272,7 @@ class Loop:
         self._stale = True
 
     def _forget_keys_of_guest(self) -> None:
-        """Ctrl+C was meant for the program that had the terminal; other signals still count."""
+        """Drop SIGINT and SIGQUIT meant for the guest program; other signals still count."""
         try:
             received = os.read(self._wake_read, 4096)
         except BlockingIOError:

@@ -1,5 +1,5 @@
-"""Shell commands of the person at the terminal (`!command`): shown as they run, stopped by a key.
-Programs that need the whole screen get the terminal until they end."""
+"""Shell commands of the person (`!command`): output is shown live, a key stops them. Full-screen
+programs get the terminal until they end."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FULL_SCREEN = frozenset(
         *("visudo", "crontab", "sftp", "ftp", "telnet", "psql", "mysql", "sqlite3", "gdb"),
     )
 )
-"""Programs that draw on the screen, or talk to a person at the terminal."""
+"""Programs that draw on the screen or interact with the person at the terminal."""
 _BEFORE = re.compile(r"^(?:\w+=\S*\s+|(?:sudo|env|exec|command|time)\s+)+")
-"""Words before the name of a program."""
+"""Matches words before a program's name."""
 _OF_GIT = re.compile(
     r"^git\s+(?:-\S+\s+)*(?:rebase\s+(?:-i|--interactive)|(?:add|checkout|restore|stash|reset)\s+"
     r"(?:-p|-i|--patch|--interactive)|commit(?!.*\s(?:-\w*m|--message|-F|--no-edit|--dry-run)))"
@@ -42,7 +42,7 @@ class RunningShell(Struct, frozen=True):
 
 
 def needs_terminal(command: str) -> bool:
-    """Whether the command is a program for the whole screen: the last one, in a pipe."""
+    """Return whether the command, or the last one of a pipe, is a full-screen program."""
     last = re.split(r"\|\|?|&&|;", command)[-1].strip()
     bare = _BEFORE.sub("", last)
     name = bare.split(maxsplit=1)[0].rsplit("/", 1)[-1] if bare else ""
@@ -50,7 +50,7 @@ def needs_terminal(command: str) -> bool:
 
 
 def run_shell(app: App, text: str) -> None:
-    """`!command` goes into the transcript, `!!command` does not."""
+    """Run `!command`, or `!!command`, which the model does not see."""
     hidden = text.startswith("!!")
     command = text.lstrip("!").strip()
     if needs_terminal(command):
@@ -89,7 +89,7 @@ def _run_shown(app: App, command: str, *, hidden: bool) -> None:
 
 
 def _run_as_guest(app: App, command: str) -> None:
-    """Give the terminal to a program of the person's own, and take it back when it ends.
+    """Give the terminal to the person's program until it ends.
 
     Raises:
         ZotError: it cannot be started, or the tools are in a jail.

@@ -1,4 +1,4 @@
-"""Panels of extensions: windows they draw as lines of text, above the editor, with all the keys."""
+"""Panels of extensions: lines of text above the editor that take all keys."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ KEYS = frozenset(
     ("up", "down", "left", "right", "enter", "esc", "tab", "pageup", "pagedown", "home", "end")
     + ("backspace", "delete")
 )
-"""What the protocol has a word for; other keys stay here."""
+"""Keys that the protocol can name; others are not forwarded."""
 
 
 class PanelBox(Overlay):
-    """One panel. Ctrl+C closes it, whatever the extension does."""
+    """One panel. Ctrl+C always closes it."""
 
     def __init__(self, app: App, extension: str, id: str) -> None:
         self._app = app
@@ -47,7 +47,7 @@ class PanelBox(Overlay):
         return Drawn([clip(line, width) for line in (head, *rows, foot)][:height])
 
     def _tell_size(self, width: int, height: int) -> None:
-        """The extension draws; it must know what fits."""
+        """Send the extension the available size when it changes."""
         if self._size != (width, height):
             self._size = (width, height)
             runtime = self._app.runtime
@@ -68,7 +68,7 @@ class PanelBox(Overlay):
         return [clean(line) for line in (self._title or self.extension, *self._lines, self._footer)]
 
     def take_line(self, text: str) -> bool:
-        """Its letters, then Enter; an empty line closes the panel."""
+        """Send the letters, then Enter; an empty line closes the panel."""
         if not text:
             self.key(KeyPress("ctrl+c"))
             return True
@@ -80,11 +80,11 @@ class PanelBox(Overlay):
         try:
             send(self.extension, self.panel, *words)
         except CommandError:
-            self._app.close(self)  # the extension has ended, and its panel with it
+            self._app.close(self)  # the extension has ended
 
 
 def take_panel(app: App, event: ExtensionPanel) -> None:
-    """Open, draw or close a panel, as the extension says."""
+    """Open, draw or close a panel as the event says."""
     id = str(event.panel.get("id", ""))
     box = next(
         (

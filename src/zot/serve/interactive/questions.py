@@ -1,4 +1,4 @@
-"""Questions of the agent to the person: may this tool run, and what extensions ask."""
+"""Questions to the person: tool approvals and questions of extensions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def take(app: App, event: Event) -> None:
-    """Open a question when an event asks one, and close it when it was answered elsewhere."""
+    """Open a question for an event, or close one that was answered elsewhere."""
     match event:
         case events.ApprovalRequest():
             app.call_back(f"zot wants to use {event.call.name}")
@@ -48,7 +48,7 @@ def take(app: App, event: Event) -> None:
 
 
 class ApprovalQuestion:
-    """One call that waits: shown as it is, and allowed, changed or refused."""
+    """A tool call that waits to be allowed, changed or refused."""
 
     def __init__(self, app: App, event: events.ApprovalRequest) -> None:
         self._app = app
@@ -78,7 +78,7 @@ class ApprovalQuestion:
         return str((self._event.call.args or {}).get("path", ""))
 
     def _subject(self) -> Line:
-        """The file that would change."""
+        """Return the file that would change."""
         path = self._path()
         return ((f"accent {file_word(path)}", visible(path)),) if self._event.diff else ()
 
@@ -125,12 +125,12 @@ class ApprovalQuestion:
         self._answer("allow", args=changed)
 
     def _answer(self, decision: Decision, reason: str = "", **more: Any) -> None:
-        """The question closes when the runtime has taken the answer, not before."""
+        """Send the answer; close the question only once the runtime has accepted it."""
         self._app.runtime.approve(self._event.id, decision, reason, **more)
         _close(self._app, self._event.id)
 
     def _open(self, question: ShownQuestion, answer: TakesAnswer) -> None:
-        """Esc goes from a further question back to the first one, and refuses from there."""
+        """Open a question. Esc returns from a follow-up to the first one, where it refuses."""
         first = bool(question.replies)
 
         def leave() -> None:
@@ -145,7 +145,7 @@ class ApprovalQuestion:
 
 
 def first_change(body: list[Line]) -> int:
-    """The first line of a diff that is not the same as before."""
+    """Return the index of the first changed line of a diff."""
     changed = (at for at, line in enumerate(body) if {"add", "del"} & {style for style, _ in line})
     return next(changed, 0)
 

@@ -1,4 +1,4 @@
-"""What opens over the editor: the pager, the search in the history, the person's own editor."""
+"""Views over the editor: the pager, the history search, the external editor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_HISTORY = 2_000
 
 
 def search_history(app: App) -> None:
-    """Pick an earlier prompt; what was written goes to the history first."""
+    """Pick an earlier prompt; the current text goes to the history first."""
     unique = list(dict.fromkeys(reversed(app.editor.history)))[:MAX_HISTORY]
     items = [MenuItem(text.replace("\n", " "), value=text) for text in unique]
     if not items:
@@ -42,7 +42,7 @@ def search_history(app: App) -> None:
 
 
 def edit_outside(app: App) -> None:
-    """Write the text in the editor of the person's choice."""
+    """Edit the text in the person's own editor."""
     app.loop.release()
     try:
         text = _edited(app.editor.full_text, visible_environment(app.around))
@@ -54,7 +54,7 @@ def edit_outside(app: App) -> None:
 
 
 def _edited(text: str, environ: Mapping[str, str]) -> str | None:
-    """The text as it was left there; None when the editor failed, or was left with an error.
+    """Return the edited text; None if the editor exited with an error.
 
     Raises:
         ZotError: the editor cannot be started.
@@ -75,7 +75,7 @@ def _edited(text: str, environ: Mapping[str, str]) -> str | None:
 
 
 def open_pager(app: App, *, unfold: bool = False) -> None:
-    """The whole transcript; `unfold`: at the last tool call, with all of its output."""
+    """Show the whole transcript; with `unfold`, at the last tool call and with all output."""
     if app.view is None:
         return
     sections = app.transcript()

@@ -1,5 +1,5 @@
-"""A chat on the side: it sees the conversation and never becomes part of it. It is drawn while it
-is open, also beside a turn that runs, and gone when it is closed.
+"""A side chat that sees the conversation and never becomes part of it. Drawn while open, also
+during a turn, and discarded when closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 TITLE = "On the side"
 HINT = "nothing of this enters the conversation; enter asks, esc {}, page up scrolls"
 STEP = 5
-"""Lines that a key scrolls."""
+"""Lines scrolled per key press."""
 
 
 class SideChat(Overlay):
@@ -36,11 +36,11 @@ class SideChat(Overlay):
         self._field = Editor()
         self._blocks: list[LiveBlock] = []
         self._said: tuple[Message, ...] = ()
-        """What the model is told of the chat so far."""
+        """Messages of the chat so far, sent with the next question."""
         self._asking: Cancel | None = None
         self._answer = MarkdownBlock()
         self._back = 0
-        """Lines that were scrolled up."""
+        """Lines scrolled up."""
 
     # --- asking ------------------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class SideChat(Overlay):
         self._add(self._answer)
 
     def _looked(self, call: ToolCall) -> None:
-        """It looks at a file; what it says afterwards is another paragraph."""
+        """Note that the model reads a file; begin a new paragraph."""
         self._answer.close()
         what = (call.args or {}).get("path") or (call.args or {}).get("pattern") or ""
         self._add(NoteBlock(f"{call.name} {what}"))
@@ -95,7 +95,7 @@ class SideChat(Overlay):
             self._asking = None
 
     def _add(self, block: LiveBlock) -> None:
-        if self._app.spoken:  # there it can only be said
+        if self._app.spoken:  # line mode has no overlay to draw in
             self._app.show(block)
         else:
             self._blocks.append(block)

@@ -1,4 +1,4 @@
-"""Opens the terminal, shows the editor, loads the agent behind it, and gives everything back."""
+"""Opens the terminal, shows the editor, loads the agent in a thread, and restores the terminal."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0
-"""A person at a terminal may be away for a while."""
+"""Seconds to wait for an approval: a person may be away for a while."""
 REPLAYED = 20
-"""Messages of a session that is gone on with, shown at the start."""
+"""Messages shown when a session is resumed."""
 TMUX_MARGIN = 4
 TMUX_RESIZE_SECONDS = 0.3
-"""tmux tells of a new size at most every quarter of a second, and breaks lines anew at once."""
+"""tmux reports a new size at most every quarter of a second, but reflows lines at once."""
 
 
 def run(
     find_plan: Callable[..., Plan], prompt: str, around: Surroundings, *, linear: bool = False
 ) -> int:
-    """Until the person leaves; the exit code. `find_plan` gets what a later `/cd` or login changes;
-    `linear`: line by line."""
+    """Run until the person leaves; return the exit code. `find_plan` gets the options that a later
+    `/cd` or login changes; `linear`: line mode."""
     environ = around.environ
     if linear or environ.get("TERM", "dumb") == "dumb":
         return _run_linear(find_plan, prompt, around)
@@ -93,8 +93,7 @@ def _run_linear(find_plan: Callable[..., Plan], prompt: str, around: Surrounding
 
 
 def load_behind(app: App, **changes: str) -> None:
-    """Load the agent, with other options than at the start; one that is there already is let go
-    of first."""
+    """Load the agent in a thread, perhaps with other options; close the present one first."""
     old, app.built, app.loading = app.built, None, True
 
     def work() -> None:
@@ -107,7 +106,7 @@ def load_behind(app: App, **changes: str) -> None:
 
 
 def load(app: App, **changes: str) -> None:
-    """Build the runtime and hand it to the app. In a thread: the editor takes keys meanwhile."""
+    """Build the runtime for the app. Runs in a thread: the editor takes keys meanwhile."""
     from zot.serve.interactive import view as views
 
     view = views.View(spoken=app.spoken)
@@ -151,7 +150,7 @@ def load(app: App, **changes: str) -> None:
 
 
 def _remember(app: App, cwd: str) -> None:
-    """Have what was written before at hand; also where the agent cannot be loaded."""
+    """Load history and draft, even if the agent cannot be loaded."""
     if app.written.is_kept:
         return  # it was loaded before, in another directory
     home = app.around.home
@@ -164,7 +163,7 @@ def _remember(app: App, cwd: str) -> None:
 
 
 def _dress(app: App, options: Options, cwd: str) -> None:
-    """Theme, keys and status line of the user's choice; what cannot be used is told."""
+    """Apply the user's theme, keys, status line and links; warn about unusable ones."""
     home, environ = app.around.home, app.around.environ
     from zot.serve.interactive import look
 
@@ -202,7 +201,7 @@ def _dress(app: App, options: Options, cwd: str) -> None:
 
 
 def pictured(app: App, wanted: str) -> Callable[[Image], pictures.InlineImage] | None:
-    """Makes pictures of images, if the terminal shows such."""
+    """Return a function that draws images inline; None if the terminal cannot."""
     environ = app.around.environ
     protocol = pictures.protocol_of(environ, wanted)
     if protocol is None or app.spoken:
@@ -212,7 +211,7 @@ def pictured(app: App, wanted: str) -> Callable[[Image], pictures.InlineImage] |
 
 
 def first_shown(messages: tuple[Message, ...]) -> int:
-    """Where to begin with a session that is gone on with: at a question, not at its answer."""
+    """Return the index of the first message to show of a resumed session, preferably a prompt."""
     first = max(0, len(messages) - REPLAYED)
     while 0 < first < len(messages) and messages[first].role != "user":
         first += 1
@@ -229,7 +228,8 @@ def _wind_up(app: App) -> None:
 
 
 class NoteStream(io.TextIOBase):
-    """What somebody prints while the screen is ours: a note, not a hole in the picture."""
+    """Turns output printed while the terminal is in use into notes, so that it does not corrupt the
+    screen."""
 
     def __init__(self, app: App) -> None:
         super().__init__()
@@ -249,7 +249,7 @@ def theme_for(environ: Mapping[str, str]) -> Theme:
 
 
 def reflow_of(environ: Mapping[str, str]) -> Reflow:
-    """How the terminal treats its lines when it gets narrower."""
+    """Return how the terminal reflows lines when it gets narrower."""
     if "XTERM_VERSION" in environ:
         return "none"
     return "above" if environ.get("TERM_PROGRAM") == "vscode" else "all"

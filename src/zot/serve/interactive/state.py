@@ -1,4 +1,4 @@
-"""What the status line says of a runtime."""
+"""Facts of a runtime for the status line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def status_of(runtime: Runtime, approvals: str) -> StatusFacts:
 
 
 def branch_of(cwd: str) -> str:
-    """The git branch that is checked out there; empty when there is none to be read."""
+    """Return the git branch checked out there; empty if none can be read."""
     for folder in (Path(cwd), *Path(cwd).parents):
         place = folder / ".git"
         try:
@@ -31,5 +31,5 @@ def branch_of(cwd: str) -> str:
 
 
 def _line(path: Path) -> str:
-    """Of a file that a stranger may have made: never a pipe, never all of a huge one."""
+    """Read the start of a possibly hostile file: no pipes, at most MAX_HEAD bytes."""
     return read_own(path, None, MAX_HEAD).decode("utf-8")

@@ -1,5 +1,5 @@
-"""The lines below the transcript: what goes on, what waits, the editor, the status line. Lines from
-facts, nothing else."""
+"""The lines below the transcript: activity, queue, editor, status line. Pure functions from facts
+to lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.view import ShownRetry, View
 
 PLACEHOLDER = "ask anything; / commands, @ files, ! shell, /help"
-"""Stands in the editor until the first thing was said."""
+"""Shown in the editor until the first message."""
 RIGHT, OFF = "right", "off"
 NEVER_ASKS = "off"
 DEFAULT_PARTS = (
@@ -31,13 +31,13 @@ DEFAULT_PARTS = (
 
 
 class StatusFacts(Struct, frozen=True):
-    """What the line can show; empty and zero are left out."""
+    """Facts that the line can show; empty and zero values are left out."""
 
     state: State
     branch: str
-    """What git has checked out there."""
+    """Branch checked out in the working directory."""
     approvals: str
-    """on, off, or the tools that are asked for."""
+    """on, off, or the tools that need approval."""
 
 
 def amount(tokens: int) -> str:
@@ -52,8 +52,8 @@ def folder(path: str) -> str:
 
 
 def status_line(status: StatusFacts, width: int, parts: Sequence[str] = DEFAULT_PARTS) -> Line:
-    """What follows the word `right` stands on the right; what does not fit falls away from the end
-    of the left."""
+    """Return the status line. Parts after `right` are right-aligned; parts that do not fit are
+    dropped from the end of the left side."""
     names = list(parts)
     at = names.index(RIGHT) if RIGHT in names else len(names)
     left, right = _spans(status, names[:at]), _spans(status, names[at + 1 :])
@@ -68,7 +68,7 @@ def status_line(status: StatusFacts, width: int, parts: Sequence[str] = DEFAULT_
 
 
 def checked_parts(parts: Sequence[str]) -> tuple[str, ...]:
-    """The parts of a status line as a person named them; `off` alone: no part at all.
+    """Return the parts as tuple; `off` alone means none.
 
     Raises:
         ConfigError: there is no such part.
@@ -157,13 +157,13 @@ PARTS: dict[str, Callable[[StatusFacts], Span]] = {
     "cwd": lambda status: ("status", folder(status.state.cwd)),
     "branch": lambda status: ("status", f"({status.branch})" if status.branch else ""),
 }
-"""What can stand in the line, by the name that a person uses for it."""
+"""Functions that format each part, by its name in the settings."""
 
 
 def waiting_lines(
     view: View | None, shells: Sequence[RunningShell], waiting: Iterable[str], columns: int
 ) -> list[Line]:
-    """What the agent does, or a shell command, and what is to be said to the agent next."""
+    """Return the lines for the agent's activity or a shell command, and for queued messages."""
     lines: list[Line] = []
     if view is not None and view.retry is not None:
         lines += [EMPTY, _retry_line(view.retry, columns)]
@@ -183,7 +183,7 @@ def waiting_lines(
 
 
 def _retry_line(retry: ShownRetry, columns: int) -> Line:
-    """The reason is cut where it is too long, but not what is done about it."""
+    """Return the retry line; a long reason is cut, the attempt is not."""
     end = f"{retry.attempt()}, esc stops"
     room = columns - cells(end) - 2
     if room < 12:
@@ -195,7 +195,7 @@ def _retry_line(retry: ShownRetry, columns: int) -> Line:
 def editor_lines(
     editor: Editor, columns: int, height: int, *, is_normal: bool, is_new: bool
 ) -> tuple[list[Line], tuple[int, int]]:
-    """The text with its mark, and where the cursor is. `is_normal`: vi's mode of that name."""
+    """Return the text with its mark, and the cursor. `is_normal`: vi's normal mode."""
     layout = editor.layout(max(2, columns - 3), height)
     mark = ("dim", ": ") if is_normal else ("prompt", "❯ ")
     if is_new and not editor.text:

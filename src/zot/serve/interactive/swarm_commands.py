@@ -1,4 +1,4 @@
-"""`/swarm`: agents beside this conversation. The words are those of `zot swarm`."""
+"""`/swarm`: agents beside this conversation. Subcommands as in `zot swarm`."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _done(app: App, text: str) -> None:
 
 
 def _starter(app: App) -> Callable[..., str]:
-    """Gives a task to a new agent that inherits what this conversation runs with; its id."""
+    """Return a function that starts an agent with this conversation's settings (returns its id)."""
     options, engine = inherited(app.runtime, app.agent_words), the_swarm(app)
 
     def start(text: str, **more: str) -> str:
@@ -91,7 +91,7 @@ def _starter(app: App) -> Callable[..., str]:
 
 
 def _leading_flags(text: str) -> tuple[str, dict[str, str]]:
-    """`--model M --provider P TASK`: only what stands before the task."""
+    """Parse `--model M --provider P TASK`; flags count only before the task."""
     options: dict[str, str] = {}
     while text.startswith(("--model ", "--provider ")):
         flag, _, rest = text.partition(" ")

@@ -1,4 +1,4 @@
-"""Threads that read the swarm's logs while somebody looks at them, or waits for an answer."""
+"""Threads that read the swarm's logs for the dashboard, and for agents' answers."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.2
 WAIT_SECONDS = 0.5
 CLOCK_SECONDS = 1.0
-"""Ages are drawn anew so often."""
+"""Seconds between redraws of ages."""
 FIRST_BYTES = 512 * 1024
-"""Of a log that is shown when an agent is chosen."""
+"""Bytes shown from the end of a log when an agent is chosen."""
 
 Shows = Callable[[Sequence[AgentSummary]], None]
 TakesRows = Callable[[str, Sequence[LogRow]], None]
@@ -37,7 +37,7 @@ def the_swarm(app: App) -> LocalSwarm:
 
 
 class SwarmFeed:
-    """Tells the dashboard how all agents stand, and what the chosen one says."""
+    """Reports the state of all agents and the rows of the chosen one to the dashboard."""
 
     def __init__(self, app: App, swarm: LocalSwarm, show: Shows, take: TakesRows) -> None:
         self._app = app
@@ -50,12 +50,12 @@ class SwarmFeed:
         threading.Thread(target=self._run, name="zot-swarm-feed", daemon=True).start()
 
     def choose(self, id: str) -> None:
-        """Tell the rows of this agent, from near the end of its log on."""
+        """Report the rows of this agent, from near the end of its log on."""
         self._chosen = id
         self._look.set()
 
     def look(self) -> None:
-        """Something was done: look at once."""
+        """Refresh at once, after an action."""
         self._look.set()
 
     def close(self) -> None:
@@ -98,17 +98,17 @@ class SwarmFeed:
 
 
 class AnswerWatch:
-    """Brings the answers of agents back into the conversation that started them."""
+    """Adds agents' answers to the conversation that started them."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._swarm = the_swarm(app)
         self._thread: threading.Thread | None = None
         self._told: set[tuple[str, str]] = set()
-        """Answers that are on their way into the session."""
+        """Answers on their way into the session."""
 
     def begin(self) -> None:
-        """Watch until every agent of this conversation has ended and was heard."""
+        """Watch until every agent of this conversation has ended and its answer was delivered."""
         if self._thread is not None and self._thread.is_alive():
             return
         if agent_folders(self._swarm.folder):

@@ -1,5 +1,5 @@
-"""The dashboard of the swarm on the alternate screen: all agents, those that need you first; what
-the chosen one says and asks; and a line to write to it.
+"""The swarm's dashboard on the alternate screen: all agents, those that need you first; the chosen
+agent's transcript and question; and a line to write to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 Purpose = Literal["", "message", "new", "deny", "answer"]
-"""What is being written; empty: the keys are for the list."""
+"""Purpose of the text being written; empty: keys act on the list."""
 LABELS: dict[Purpose, str] = {
     "message": "a message",
     "new": "a task for a new agent",
@@ -47,7 +47,7 @@ MAX_QUESTION = 12
 
 
 class SwarmScreen(Overlay):
-    """An overlay that has the whole screen."""
+    """An overlay that takes the whole screen."""
 
     def __init__(self, app: App, swarm: LocalSwarm, start: Callable[[str], str]) -> None:
         """`start` gives a task to a new agent of this conversation."""
@@ -57,11 +57,11 @@ class SwarmScreen(Overlay):
         self._agents: list[AgentSummary] = []
         self._chosen = ""
         self._wanted = ""
-        """The beginning of an id to choose as soon as it is there."""
+        """Prefix of an id to choose as soon as that agent appears."""
         self._transcript = AgentTranscript()
         self._back = 0
         self._picked = False
-        """A person chose it; until then it is the one that needs them most."""
+        """True if a person chose the agent; until then it is the one that needs them most."""
         self._purpose: Purpose = ""
         self._field = Editor()
         self._said: tuple[str, str] = ("", "")
@@ -224,7 +224,7 @@ class SwarmScreen(Overlay):
         return f"enter sends it: heard {when}; esc leaves it"
 
     def spoken(self) -> list[str]:
-        """Line by line there is no dashboard: the list, and how to go on."""
+        """Return the list and the commands to go on with: line mode has no dashboard."""
         self._feed.close()
         agents = by_need(self._swarm.agents())
         lines = [plain(self._row(summary, 1000)) for summary in agents] or ["no agents"]
@@ -347,7 +347,7 @@ class SwarmScreen(Overlay):
     # --- doing -------------------------------------------------------------------------------
 
     def _do(self, action: Callable[[], object], said: str) -> None:
-        """Ask the swarm in a thread; what it says is at the foot."""
+        """Run the action in a thread; show its result in the last line."""
 
         def run() -> tuple[str, str]:
             try:
@@ -384,7 +384,7 @@ def _stage(summary: AgentSummary) -> str:
 
 
 def _styled(row: str) -> tuple[str, str]:
-    """A line of a preview, which may be one of a diff."""
+    """Style a line of a preview, which may be a diff."""
     return {"+": "add", "-": "del"}.get(row[:1], ""), visible(row)
 
 

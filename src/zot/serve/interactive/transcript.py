@@ -1,5 +1,5 @@
-"""What was said and done as blocks, whoever tells of it: texts, thoughts, tool calls, notes, in the
-order in which they began. Draws nothing itself."""
+"""A transcript as blocks: texts, thoughts, tool calls and notes, in the order in which they began.
+Independent of the source of events; draws nothing itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TranscriptBlocks:
         self._thinking: ThinkingBlock | None = None
         self._tools: dict[str, ToolBlock] = {}
         self._turn: list[LiveBlock] = []
-        """What the model has said in this turn."""
+        """Blocks of the model in this turn."""
 
     def add(self, block: LiveBlock) -> None:
         self.record.append(block)
@@ -27,7 +27,7 @@ class TranscriptBlocks:
         self.add(NoteBlock(text, level))
 
     def _add_text(self, text: str) -> bool:
-        """More of the answer; whether it begins with that."""
+        """Add to the answer; return whether this begins a new block."""
         begins = self._text is None
         if self._text is None:
             self._end_texts()
@@ -46,7 +46,7 @@ class TranscriptBlocks:
         return begins
 
     def _tool(self, id: str, name: str) -> ToolBlock:
-        """The block of a call, which ends the text before it."""
+        """Return the block of a call; a new one ends the text before it."""
         if id not in self._tools:
             self._end_texts()
             self._tools[id] = ToolBlock(name)
@@ -58,7 +58,7 @@ class TranscriptBlocks:
         self.add(block)
 
     def _take_back(self) -> list[LiveBlock]:
-        """Forget what the model has said in this turn: it is said anew. The blocks of it."""
+        """Remove the model's blocks of this turn, which is repeated, and return them."""
         self._end_everything()
         void, self._turn = self._turn, []
         self.record[:] = [block for block in self.record if block not in void]

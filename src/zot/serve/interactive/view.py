@@ -1,4 +1,4 @@
-"""Events of a runtime as blocks of a transcript. It draws nothing itself and answers nothing."""
+"""Turns events of a runtime into blocks of a transcript. Draws nothing and answers nothing."""
 
 from __future__ import annotations
 
@@ -26,46 +26,46 @@ _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "
 class ShownRetry(Struct, frozen=True):
     event: events.Retrying
     due: float
-    """When the call is made, by the monotonic clock."""
+    """Time of the next attempt, on the monotonic clock."""
 
     def attempt(self) -> str:
-        """Which attempt is next, and when."""
+        """Return the number of the next attempt, and when it is due."""
         event, left = self.event, math.ceil(self.due - time.monotonic())
         attempt = f"attempt {event.attempt + 1} of {event.max_attempts}"
         return f"{attempt} in {left} s" if left > 0 else attempt
 
 
 class View(TranscriptBlocks):
-    """What was said and done, in order. Blocks leave it when they are settled and written."""
+    """Blocks in order. A block leaves the view once it is settled and written."""
 
     def __init__(
         self, *, spoken: bool = False, pictured: Callable[[Image], InlineImage] | None = None
     ) -> None:
-        """`pictured` makes a picture of an image, on terminals that show such."""
+        """`pictured` makes an inline picture of an image; None: the terminal cannot show any."""
         super().__init__(time.monotonic, spoken=spoken)
         self._pictured = pictured
         self._open: deque[LiveBlock] = deque()
         self._begun = False
-        """Some of the first open block is already written."""
+        """True if part of the first open block is already written."""
         self.activity = ""
-        """What is going on; empty: nothing."""
+        """Current activity; empty: none."""
         self.since = 0.0
         self._asked: LiveBlock | None = None
-        """A call that the open question shows already."""
+        """Block of a call that the open question already shows."""
         self.retry: ShownRetry | None = None
-        """A model call failed and is made again."""
+        """Set while a failed model call is to be repeated."""
 
     # --- drawing -----------------------------------------------------------------------------
 
     def settle(self, width: int) -> list[Line]:
-        """Lines that are final since it was last asked."""
+        """Return the lines that became final since the last call."""
         lines: list[Line] = []
         for _, is_first, new in self.settled(width):
             lines += [EMPTY, *new] if is_first else new
         return lines
 
     def settled(self, width: int) -> Iterator[tuple[LiveBlock, bool, list[Line]]]:
-        """The same with the block they belong to, and whether they are its first ones."""
+        """Like settle(), but yields (block, whether these are its first lines, lines)."""
         while self._open:
             block = self._open[0]
             closed = block.closed
@@ -78,7 +78,7 @@ class View(TranscriptBlocks):
             self._begun = False
 
     def live(self, width: int, height: int) -> list[Line]:
-        """The blocks that still change; the last of them where there is no room for all."""
+        """Return the lines of the blocks that still change, at most the last `height`."""
         lines: list[Line] = []
         for index, block in enumerate(self._open):
             drawn = block.live(width, height) if block is not self._asked else []
@@ -87,7 +87,7 @@ class View(TranscriptBlocks):
         return lines[-height:] if height > 0 else []
 
     def follow(self, other: View | None) -> None:
-        """Show first what another view has not written yet."""
+        """Prepend the blocks that another view has not written yet."""
         if other is not None:
             self._open.extendleft(reversed(other._open))
             self._begun = other._begun
@@ -137,7 +137,7 @@ class View(TranscriptBlocks):
                 self._take_rare(event)
 
     def _take_rare(self, event: Event) -> None:
-        """The same for what comes a few times in a run."""
+        """Handle events that occur only a few times per run."""
         match event:
             case events.TurnStart():
                 self._begin_turn()
@@ -186,7 +186,7 @@ class View(TranscriptBlocks):
                 | events.ExtensionPanel() | events.ExtensionAsk()
                 | events.ToolStarted()
             ):  # fmt: skip
-                pass  # the program's own business, or told by another event
+                pass  # internal, or reported by another event
             case (
                 events.TextDelta() | events.ReasoningDelta() | events.ToolCallArgs()
                 | events.ToolProgress() | events.UserMessage() | events.ToolCallStart()
@@ -221,7 +221,7 @@ class View(TranscriptBlocks):
         self._does("working")
 
     def _retrying(self, event: events.Retrying) -> None:
-        """One line that is drawn again and again; who only hears of it is told each time."""
+        """Show the retry, as one line that is redrawn; in line mode as a note each time."""
         self._does("working")
         self.retry = ShownRetry(event, time.monotonic() + event.delay)
         if self._spoken:
@@ -260,7 +260,7 @@ def image_line(image: Image) -> str:
 
 
 def shown_text(message: Message) -> str:
-    """What a person said; an image that has no chip in the text gets a line."""
+    """Return the text of a user message; an image without a chip in the text gets a line."""
     text = "\n".join(part.text for part in message.content if isinstance(part, Text))
     images = [part for part in message.content if isinstance(part, Image)]
     lines = [image_line(image) for image in images[text.count("[image ") :]]
@@ -268,7 +268,7 @@ def shown_text(message: Message) -> str:
 
 
 def replay(view: View, messages: tuple[Message, ...]) -> None:
-    """Put messages that were kept into the view, as they looked when they came."""
+    """Add stored messages to the view as they looked when they arrived."""
     calls: dict[str, ToolCall] = {}
     for message in messages:
         if message.role == "user":

@@ -1,5 +1,5 @@
-"""Messages that wait for the agent: sent before it was loaded, or while it works. They can be
-taken back into the editor; a turn that is stopped brings them back by itself."""
+"""Messages queued for the agent: sent before it was loaded, or while it works. They can be taken
+back into the editor; stopping a turn does so too."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MessageQueue:
         self._editor = editor
         self._images_of = images_of
         self.unsent: list[str] = []
-        """Sent before there was a runtime."""
+        """Texts sent before there was a runtime."""
         self._queued: tuple[str, ...] = ()
 
     def update(self, event: QueueUpdate) -> None:
@@ -34,7 +34,7 @@ class MessageQueue:
         return unsent
 
     def take_back(self, runtime: Runtime | None) -> None:
-        """The last one comes back into the editor."""
+        """Move the last message back into the editor."""
         if self.unsent:
             self._put_back([self.unsent.pop()])
         elif runtime is not None:
@@ -46,7 +46,7 @@ class MessageQueue:
             self._put_back([text for _, text in queued[-1:]])
 
     def stop(self, runtime: Runtime) -> bool:
-        """Stop the turn, if there is one; what was to follow it is not lost."""
+        """Abort the turn, if there is one; queued messages return to the editor."""
         if not runtime.busy:
             return False
         steering, follow_up = runtime.clear_queue()
@@ -54,7 +54,7 @@ class MessageQueue:
         return runtime.abort()
 
     def _put_back(self, texts: list[str]) -> None:
-        """Above what is being written."""
+        """Insert above the text being written."""
         if texts:
             written = [self._editor.text] if self._editor.text else []
             self._editor.set("\n".join([*texts, *written]))

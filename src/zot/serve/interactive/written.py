@@ -1,5 +1,5 @@
-"""When what a person writes goes to disk: a moment after a key, and when it is sent. `kept.py` has
-the files; until it is loaded nothing is written.
+"""Decides when text goes to disk: shortly after a key, and when it is sent. `kept.py` has the
+files; until it is loaded nothing is written.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.kept import Draft, History
 
 DRAFT_SECONDS = 0.3
-"""So long after a key what is written is on disk."""
+"""Seconds between a key and saving the draft."""
 
 
 class Written:
@@ -21,7 +21,7 @@ class Written:
         self._history: History | None = None
         self._draft: Draft | None = None
         self._due = 0.0
-        """When the text is to be written down; 0: it is."""
+        """Time at which to save the draft; 0: saved."""
         self._warned = False
 
     @property
@@ -33,7 +33,7 @@ class Written:
         self._due = time.monotonic()
 
     def cannot(self, problem: str) -> None:
-        """Told once: the history or the draft could not be written. From any thread."""
+        """Warn, once, that history or draft could not be written. Callable from any thread."""
         if not self._warned:
             self._warned = True
             self._warn(f"what you write is not kept on disk (history, draft): {problem}")
@@ -42,7 +42,7 @@ class Written:
         self._due = self._due or time.monotonic() + DRAFT_SECONDS
 
     def tick(self, text: Callable[[], str]) -> float | None:
-        """Write the text down if it is time; else the seconds until then."""
+        """Save the text if it is due; return the seconds left if not."""
         if not self._due or self._draft is None:
             return None
         left = self._due - time.monotonic()
@@ -53,7 +53,7 @@ class Written:
         return None
 
     def add(self, text: str) -> None:
-        """A text for the history."""
+        """Add a text to the history."""
         if self._history is not None:
             self._history.add(text)
 
@@ -63,6 +63,6 @@ class Written:
             self._draft.keep("")
 
     def close(self, text: str) -> None:
-        """The program ends: what is written stays for the next one."""
+        """Save the text for the next start, and close."""
         if self._draft is not None:
             self._draft.close(text)

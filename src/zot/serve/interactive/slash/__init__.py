@@ -1,1 +1,1 @@
-"""Slash commands of the terminal: `table.py` lists them, the others say what they do."""
+"""Slash commands of the terminal: `table.py` lists them, the other modules implement them."""

@@ -1,4 +1,4 @@
-"""Models on this machine: which are here and which run, downloads with their bar, use, removal."""
+"""`/llama`: list, download, use and remove models on this machine."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
 WIDTH = 30
-"""Of the bar."""
+"""Width of the progress bar, in cells."""
 HINT = "enter downloads and uses it, ctrl+d removes it from this machine, esc leaves"
 
 
 def local(app: App, args: str) -> None:
-    """Pick a model that runs inside zot; one that is not here is downloaded first."""
+    """Pick a model that runs inside zot; download it first if necessary."""
     if args:
         model = next((model for model in known_models() if model.name == args), None)
         if model is None:
@@ -65,7 +65,7 @@ def _remove(app: App, model: LocalModel, menu: Menu) -> None:
 
 
 class ProgressBlock(LiveBlock):
-    """A bar that fills while something is fetched."""
+    """A progress bar of a download."""
 
     def __init__(self, title: str) -> None:
         self.closed = False
@@ -87,7 +87,7 @@ class ProgressBlock(LiveBlock):
 
 
 def use_local(app: App, model: LocalModel) -> None:
-    """Go on with the model, once it is here."""
+    """Switch to the model; download it first if necessary."""
     home = app.around.home
     if is_pulled(model, home):
         _go_on(app, model)

@@ -1,5 +1,5 @@
-"""Commands about models and logins: which model, how much it thinks, keys, and what to do when a
-model cannot be asked. They work without a runtime too: a first run ends here.
+"""Commands for models, reasoning and logins, and recovery if a model cannot be reached. They also
+work without a runtime: a first run ends here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RESCUED = {
     "network": "It cannot be reached",
     "idle": "It fell silent",
 }
-"""Why a prompt failed that may go on with another model, another key, or later."""
+"""Titles by error code for prompts that may succeed with another model, another key, or later."""
 
 
 # --- models ----------------------------------------------------------------------------------
@@ -55,8 +55,8 @@ def model(app: App, args: str) -> None:
 
 
 def _usable(app: App) -> Sequence[Model]:
-    """Where there is no agent, since what it was to run with cannot be used: the models of the
-    provider that was named, or else of those that can be."""
+    """Return the models if no agent could be started: those of the named provider, or else of all
+    usable ones."""
     for changes in ({"model": ""}, {"model": "", "provider": ""}):
         with suppress(ConfigError):
             setup = app.find_plan(no_session=True, **changes).setup
@@ -65,7 +65,7 @@ def _usable(app: App) -> Sequence[Model]:
 
 
 def _whose(id: str, models: Sequence[Model]) -> str:
-    """The provider that has a model of this id; empty: the present one, or none is known to."""
+    """Return the provider of the model; empty: not in the list."""
     return next((model.provider for model in models if model.id == id), "")
 
 
@@ -84,7 +84,7 @@ def _choose_model(
 
 
 def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lambda: None) -> None:
-    """Go on with it in the same conversation where there is one; else start with it."""
+    """Switch the conversation to the model; without a runtime, start one with it."""
     if app.built is None:
         load_behind(app, provider=provider, model=name)
         return
@@ -131,7 +131,7 @@ def _use_level(app: App, level: Level) -> None:
 
 
 class SecretBox(QuestionBox):
-    """Asks for a key: what is typed is not shown."""
+    """Asks for a key; the input is not shown."""
 
     secret = True
 
@@ -145,7 +145,7 @@ Then = Callable[[], None]
 
 
 def _nothing() -> None:
-    """There is nothing to do after it."""
+    """Do nothing afterwards."""
 
 
 def log_in(app: App, provider: str, then: Then = _nothing) -> None:
@@ -197,7 +197,7 @@ def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
 
 
 def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
-    """The browser comes back to a page of ours, or the person pastes what it shows."""
+    """Log in by a redirect to a local page, or with a code that the person pastes."""
     page = CallbackPage(server)
     attempt = page.attempt
     if server.manual_redirect:
@@ -232,7 +232,7 @@ def _device(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) 
 
 
 def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
-    """The credential is kept: take it up, or start with it."""
+    """Use the stored credential: reconnect, or start with it."""
     if note:
         app.note(note, "warning")
     app.note(f"logged in to {info.title or info.name}")
@@ -265,7 +265,7 @@ def logout(app: App, args: str) -> None:
 
 
 def first_run(app: App) -> None:
-    """Three ways to a model, for somebody who has none yet."""
+    """Offer three ways to get a model to a person who has none yet."""
     from zot.serve.interactive.slash import local as slash_local
 
     app.offer(
@@ -291,7 +291,7 @@ def _find_server(app: App) -> None:
 
 
 def rescue(app: App, code: str) -> None:
-    """A prompt failed that may go on: with another model, after a login, or just again."""
+    """Offer to repeat a failed prompt: with another model, after a login, or unchanged."""
     if code not in RESCUED:
         return
     provider = app.runtime.model.provider

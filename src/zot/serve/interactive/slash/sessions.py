@@ -1,4 +1,4 @@
-"""Commands about conversations: going back, other sessions, branches, files of them."""
+"""Commands for conversations: rewind, other sessions, branches, export and import."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def file_lines(files: tuple[ChangedFile, ...] | list[ChangedFile], width: int) -
 
 
 class ChangesBlock(LiveBlock):
-    """Diffs of files, whole."""
+    """Complete diffs of files."""
 
     def __init__(self, files: list[ChangedFile]) -> None:
         self._files = files
@@ -221,7 +221,7 @@ def resume(app: App, path: str) -> None:
 def _move(
     app: App, go: Callable[[], Result], told: Callable[[Result], str], *, shows: bool = True
 ) -> None:
-    """Stop what runs, go elsewhere, say where one is, and show the end of what was said there."""
+    """Stop the runtime, call `go`, note the result, and show the end of the new conversation."""
     runtime = app.runtime
 
     def work() -> Result:
@@ -240,7 +240,7 @@ def _move(
 
 
 def session(app: App, args: str) -> None:
-    """The commands below `/session`."""
+    """Run a subcommand of `/session`."""
     word, _, rest = args.partition(" ")
     rest = rest.strip()
     match word:
@@ -290,7 +290,7 @@ def _fork(app: App) -> None:
 
 
 def tree(app: App) -> None:
-    """All branches; picking a prompt goes on after its answer, on its branch."""
+    """Show all branches; picking a prompt continues after its answer, on its branch."""
     session = app.runtime.session
     current = {entry.id for entry in session.path()}
     depths: dict[str | None, int] = {None: 0}
@@ -314,7 +314,7 @@ def tree(app: App) -> None:
 
 
 def _end_of_turn(app: App, prompt: str) -> str:
-    """The last entry that answers a prompt, before the next one on its first branch."""
+    """Return the last entry that answers a prompt, on its first branch."""
     last = prompt
     for entry in app.runtime.session.entries.values():
         if entry.parent == last:

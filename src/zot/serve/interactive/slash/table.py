@@ -1,7 +1,7 @@
-"""Slash commands: a table of names, and what each one does with the rest of the line.
+"""Slash commands: a table of names and functions, which get the rest of the line.
 
-A command that is not here may be an extension's, a skill's or a prompt file's: the runtime knows
-those. What cannot be meant as one, such as a path, is sent as text.
+Other names may be commands of an extension, a skill or a prompt file: the runtime knows those. Text
+that cannot be a command, such as a path, is sent as a prompt.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class SlashCommand(Struct, frozen=True):
     help: str
     run: Callable[[App, str], None]
     args: str = ""
-    """What may follow the name, for the help."""
+    """Arguments, for the help."""
     stops: bool = False
-    """The turn is stopped first."""
+    """Stop the turn first."""
 
 
 def help_(app: App, args: str) -> None:
-    """What is built in at once; what extensions, skills and prompt files bring when it is known."""
+    """Show built-in commands at once; those of extensions, skills and prompt files once known."""
     if app.view is None:
         raise ZotError("the agent is not ready yet")
     rows = [(f"/{own.name} {own.args}".rstrip(), own.help) for own in COMMANDS.values()]
@@ -123,7 +123,7 @@ KEYS = (
 
 
 def run_slash(app: App, text: str) -> None:
-    """Run what was typed after a slash."""
+    """Run a slash command."""
     name, _, args = text[1:].partition(" ")
     name = name.strip().casefold()
     command = COMMANDS.get(ALIASES.get(name, name))
@@ -137,7 +137,7 @@ def run_slash(app: App, text: str) -> None:
 
 
 def run_other(app: App, text: str) -> None:
-    """A command of an extension, a skill or a prompt file; or no command."""
+    """Run a command of an extension, a skill or a prompt file; send other text as a prompt."""
     runtime = app.runtime
 
     def then(result: CommandResult | None) -> None:
@@ -152,7 +152,7 @@ def run_other(app: App, text: str) -> None:
             case "error":
                 app.note(result.text, "error")
             case "display" | "noop" | "open_panel":
-                pass  # told by events
+                pass  # reported by events
         app.refresh_status()
 
     def work() -> CommandResult | None:

@@ -1,4 +1,4 @@
-"""Commands about the work at hand: copy, cost, tools, jail, approvals, settings, side questions."""
+"""Commands for current work: copy, cost, tools, jail, approvals, settings, side questions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STUDY = (
 
 
 def code_blocks(answer: str) -> list[str]:
-    """What stands between fences; one that was cut goes to the end."""
+    """Return the fenced code blocks; an unclosed one extends to the end."""
     blocks: list[str] = []
     lines: list[str] = []
     fence = ""
@@ -59,7 +59,7 @@ def code_blocks(answer: str) -> list[str]:
 
 
 def copy(app: App, args: str) -> None:
-    """The source of an answer, a code block or the diff; not what the screen shows of it."""
+    """Copy the source of an answer, a code block or the diff, not its rendering."""
     answers = list(_latest_answers(app.runtime.session.messages()))
     answer = answers[0] if answers else ""
     match args:
@@ -181,7 +181,7 @@ def retry(app: App, args: str) -> None:
 
 
 def btw(app: App, args: str) -> None:
-    """A chat on the side, which is forgotten."""
+    """Open a side chat, which is discarded when closed."""
     chat = SideChat(app, app.runtime)
     app.open(chat)
     if args:
@@ -219,7 +219,7 @@ def reload_ext(app: App, args: str) -> None:
 
 
 def approvals(app: App, args: str) -> None:
-    """What runs without a question; picking one takes it back."""
+    """List what runs without approval; picking an entry revokes it."""
 
     def items() -> list[MenuItem]:
         return [MenuItem(rule.tool, rule.pattern, rule) for rule in app.runtime.approvals()]
@@ -243,7 +243,7 @@ def approvals(app: App, args: str) -> None:
 
 
 def settings(app: App, args: str) -> None:
-    """What is set, and where; picking one changes it in the user's file."""
+    """List settings and their sources; picking one changes it in the user's file."""
     home, cwd = app.around.home, app.runtime.cwd
     read = config.read_configuration(Options(), app.around.environ, cwd, home)
     items = []
@@ -271,7 +271,7 @@ def settings(app: App, args: str) -> None:
 
 
 def _keep(app: App, name: str, value: object) -> None:
-    """In the user's file; None: what is there by default."""
+    """Write a setting to the user's file; None restores the default."""
 
     def edit(values: dict[str, object]) -> None:
         values.pop(name, None)
@@ -282,7 +282,7 @@ def _keep(app: App, name: str, value: object) -> None:
 
 
 def statusline(app: App, args: str) -> None:
-    """What the status line says; it counts at once, and is kept."""
+    """Change the parts of the status line, at once and permanently."""
 
     def keep(text: str) -> None:
         words = tuple(text.replace(",", " ").split())

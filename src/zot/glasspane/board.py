@@ -1,5 +1,4 @@
-"""The board: all agents, kept up to date from their logs, and the changes since a version that a
-browser has."""
+"""The board: all agents, kept up to date from their logs, and the changes since a version."""
 
 from __future__ import annotations
 
@@ -94,7 +93,7 @@ class Board:
             raise NoSuchAgent(f"no agent {id!r}")
         return self._all[id].log
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     @property
     def _all(self) -> Mapping[str, LogFollower]:

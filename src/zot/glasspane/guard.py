@@ -47,8 +47,7 @@ class LoginCode(Struct):
     until: float | None
     """Expiry on the guard's clock; None: a token, valid for many logins."""
     used_by: str = ""
-    """Id of the click that used the code. That click may ask again: its answer may have been
-    lost."""
+    """Id of the click that used it; that click may ask again if it missed the answer."""
     session: str = ""
 
 

@@ -188,7 +188,7 @@ def shared_fields(struct: Struct, base: type[Struct]) -> dict[str, Any]:
     return {name: value for name, value in asdict(struct).items() if name in names}
 
 
-# --- reading fields of a stranger's frame --------------------------------------------------------
+# --- reading fields of untrusted frames ----------------------------------------------------------
 
 
 def fields_of(frame: dict[str, Any] | bytes | str) -> dict[str, Any]:
@@ -211,8 +211,7 @@ def text_of(fields: dict[str, Any], *names: str) -> str:
 
 
 def dialog(fields: dict[str, Any], id: str, limit: str) -> Asked:
-    """Build an extension's question; `id` and `limit` name the fields of its id and timeout in
-    ms."""
+    """Build an extension's question; `id` and `limit` name the fields of its id and timeout."""
     return Asked(
         id=text_of(fields, id),
         kind="answer",

@@ -114,7 +114,7 @@ class Observer:
         self._forget_dialogs(fact)
         self._progress(fact)
 
-    # --- what happened -----------------------------------------------------------------------
+    # --- facts -------------------------------------------------------------------------------
 
     def _progress(self, fact: facts.Fact) -> None:
         match fact:
@@ -182,8 +182,7 @@ class Observer:
         self._work("tool" if self._running() else "thinking")
 
     def _start_next_call(self) -> None:
-        """Start the next call: those of one message run in order, where no frame reports each
-        start."""
+        """Start the next call: those of a message run in order, where frames report no starts."""
         if self._written and not self._running():
             for call in self._calls.values():
                 call.running_since = self._clock()

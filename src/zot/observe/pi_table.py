@@ -1,5 +1,5 @@
-"""The frames of pi's protocol as facts. Frame names that zot uses with another meaning are told
-apart by their fields."""
+"""The frames of pi's protocol as facts. Frames that share a name with zot's are distinguished by
+their fields."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Actions:
         self._server = server
         self._runtime = server.runtime
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
 
     def look(self, command: Look) -> Json:
         server, runtime = self._server, self._server.runtime

@@ -152,7 +152,7 @@ def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
     }
 
 
-# --- what comes with a prompt ----------------------------------------------------------------
+# --- files of a prompt -----------------------------------------------------------------------
 
 
 class PromptFiles(Frozen):

@@ -69,7 +69,7 @@ _LEVEL_TO_NOTIFY = {"error": "error", "warn": "warning", "warning": "warning"}
 
 
 class PiTurn:
-    """One model call and its tools, as far as frames were sent for them."""
+    """A model call and its tools, as far as frames were sent for them."""
 
     def __init__(self) -> None:
         self.message: messages.PiAssistant | None = None
@@ -392,8 +392,7 @@ class Encoder:
         return out
 
     def _cut_short(self, stop: Literal["error", "aborted"], error: str | None) -> list[PiFrame]:
-        """End the turn with an error or abort; without output, make up a message that reports
-        it."""
+        """End the turn as failed or aborted; without output, make up the message for that."""
         self._told_error = True
         out: list[PiFrame] = []
         if self._turn is not None and self._turn.message is not None:

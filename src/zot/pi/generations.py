@@ -98,8 +98,7 @@ class Encoders:
 
     @property
     def current(self) -> Encoder:
-        """The encoder to use now; a run keeps the one it began with, even if the peer's generation
-        changes."""
+        """The encoder to use now; a run keeps its own, even if the peer's generation changes."""
         before = self._current
         if not before.running and before.generation != self._peer.generation:
             self._current = ENCODERS[self._peer.generation](self._peer, before)

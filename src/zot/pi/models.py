@@ -50,7 +50,7 @@ def near(options: Options, home: str) -> Model | None:
 
 
 def matches(pattern: str, model: Model) -> bool:
-    """Whether the pattern (an exact id, a glob, or a part of an id) fits; a trailing `:level` is
+    """Whether the pattern (exact id, glob or part of an id) matches; a final `:level` is
     ignored."""
     pattern = without_level(pattern).lower()
     names = (model.id.lower(), f"{model.provider}/{model.id}".lower())

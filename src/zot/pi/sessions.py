@@ -146,8 +146,7 @@ class PiSessions:
 
 
 def agent_directory(around: Surroundings) -> str:
-    """Return the folder in pi's variable, else one of ours: zot only writes into pi's home on
-    request."""
+    """Return the folder in pi's variable, else our own: pi's home is only used on request."""
     named = around.environ.get("PI_CODING_AGENT_DIR", "").strip()
     return os.path.expanduser(named) if named else os.path.join(around.home, "pi-agent")
 

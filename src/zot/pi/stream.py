@@ -95,7 +95,7 @@ class PiStream:
     def content(self) -> list[Part]:
         return [block.shown() for block in self._blocks]
 
-    # --- what comes from the model -----------------------------------------------------------
+    # --- output of the model -----------------------------------------------------------------
 
     def say(self, kind: Literal["text", "thinking"], delta: str, now: float) -> list[MessageUpdate]:
         last = self._blocks[-1] if self._blocks else None
@@ -169,8 +169,7 @@ class PiStream:
         return out + self.tick(now)
 
     def _end_prose(self) -> list[MessageUpdate]:
-        """End a text or thinking block, as another block begins; calls end on the model's own
-        signal."""
+        """End a text or thinking block, as another begins; calls end when the model ends them."""
         if self._blocks and self._blocks[-1].open and self._blocks[-1].kind != "toolcall":
             return self._end(len(self._blocks) - 1)
         return []

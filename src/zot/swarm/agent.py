@@ -89,7 +89,7 @@ class SwarmAgent:
         self.kills = 0
         self._did_something = False
         self.alive = False
-        """Its process runs, according to the log; without a supervisor none does."""
+        """Whether its process runs, according to the log; without a supervisor none does."""
         self.kept = True
         """The work of its last process is committed and counted."""
         self.cancelled = False
@@ -219,7 +219,7 @@ class SwarmAgent:
         self.waiting[run] = text
         self.cancelled = False
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------
 
     def outcome(self) -> tuple[Literal["answered", "aborted", "failed", "limit"], str]:
         """Return the outcome of the run that has just ended, and its error."""

@@ -52,8 +52,7 @@ CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
 
 
 class Move(Struct, frozen=True, kw_only=True):
-    """A merge in progress, as stored in its journal. Untrusted: a foreign repository may contain
-    one."""
+    """A merge in progress, as its journal stores it. Untrusted: repositories may bring one."""
 
     old: CommitId
     new: CommitId
@@ -178,7 +177,7 @@ class Checkout:
                 "merge changes, too: commit or stash them, then merge again"
             )
 
-    # --- moving ------------------------------------------------------------------------------
+    # --- moving HEAD, index and files --------------------------------------------------------
 
     def _advance(self, move: Move) -> None:
         self._discard_private()
@@ -273,8 +272,7 @@ class Checkout:
                 path.unlink()
 
     def _restore(self, move: Move) -> None:
-        """Restore the old files where the merge wrote new ones; leave files that somebody
-        edited."""
+        """Restore the old files where the merge wrote new ones; keep files edited since."""
         moved = [c for c in changes(self._git, move.old, move.new) if GITLINK not in c.modes]
         unlike_old, unlike_new = self._differing(moved, "old"), self._differing(moved, "new")
         wrong = [
@@ -327,8 +325,7 @@ class Checkout:
         return differing | {path for path in absent if _has_file(directory, path)}
 
     def _is_half_written(self, change: TreeChange) -> bool:
-        """Whether the file is missing or a prefix of the new one: git was killed while writing
-        it."""
+        """Whether the file is missing or a prefix of the new one: git was killed writing it."""
         directory = Path(self._git.directory)
         path = directory / change.path
         if not _is_there(directory, change.path):

@@ -78,12 +78,11 @@ class FreedAgent(Struct, frozen=True):
 
     id: str
     bytes: int
-    """Its size on disk."""
+    """Size on disk."""
 
 
 class StopSupervisor(SwarmCommand, frozen=True, tag="stop"):
-    """Stop the supervisor. Running agents are interrupted, and continue when it is started
-    again."""
+    """Stop the supervisor. Running agents are interrupted; the next supervisor continues them."""
 
 
 AnySwarmCommand = (

@@ -126,7 +126,7 @@ class AgentAnswer(Struct, frozen=True):
     run: str
     stage: Stage
     text: str
-    """Its last message, or why it failed."""
+    """The last message, or why the run failed."""
     branch: str = ""
     diff: DiffSize = DiffSize()
 

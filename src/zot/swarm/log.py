@@ -125,8 +125,7 @@ def start_of_last(log: Path, most: int) -> int:
 
 
 def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
-    """Yield the rows from a position on, each with the position after it. Incomplete rows are left
-    out."""
+    """Yield the complete rows from a position on, each with the position after it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -100,8 +100,7 @@ def _listed(git: Git, index: dict[str, str], *words: str) -> tuple[list[str], li
 
 
 def _says_unread(line: str) -> bool:
-    """Whether git could not read a file; an unreadable user configuration, which git ignores, does
-    not count."""
+    """Whether git could not read a file; user configuration, which it ignores, is exempt."""
     return not line.startswith("warning: unable to access") and line.endswith("Permission denied")
 
 

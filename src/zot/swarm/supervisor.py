@@ -47,7 +47,7 @@ class SwarmSupervisor:
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
         self._writers: set[asyncio.StreamWriter] = set()
-        """One for each client."""
+        """Connections of the clients."""
         self._leaving: set[str] = set()
         """Agents that are being removed."""
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -187,8 +187,7 @@ class SwarmSupervisor:
             return self._runner.elsewhere
 
     async def _keep_trying_engine(self) -> None:
-        """Start the engine as soon as Temporal answers: agents wait for it, and workers for the
-        hub."""
+        """Start the engine once Temporal answers: agents wait for it, and workers for the hub."""
         said = ""
         while True:
             try:
@@ -252,8 +251,7 @@ class SwarmSupervisor:
         self._runner.schedule()
 
     async def _cancel_elsewhere(self, supervised: Supervised) -> None:
-        """Cancel a remote agent. Without Temporal, its worker only learns of it when it delivers
-        its work."""
+        """Cancel a remote agent. Without Temporal, its worker learns of it on delivery only."""
         try:
             engine = await self._start_engine()
         except ZotError:
@@ -328,8 +326,7 @@ def _is_open(agent: SwarmAgent) -> bool:
 
 
 def _folders(supervised: Supervised) -> list[Path]:
-    """Return the folders that belong to this agent alone: its own, and for a jailed one the one
-    beside zot's home."""
+    """Return the folders of this agent alone: its own, and the one beside zot's home if jailed."""
     folders, agent = [supervised.folder.path], supervised.agent
     if agent.task.jail and agent.tree is not None and agent.tree.kind != "shared":
         outside = Path(agent.tree.path).parent

@@ -91,7 +91,7 @@ def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, A
     }
 
 
-# --- rows of the swarm itself, among the frames of the agent --------------------------------------
+# --- the swarm's own rows in the log, among the agent's frames ------------------------------------
 
 
 class SwarmRow(Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -121,8 +121,7 @@ class RunsOn(SwarmRow, frozen=True, tag="swarm_model"):
     context_window: int = 0
 
     def window_of(self, model: str) -> int:
-        """Return the context window; 0: the agent now runs on another model, whose window is
-        unknown."""
+        """Return the context window; 0: unknown, because the agent changed its model."""
         return self.context_window if model in ("", self.model) else 0
 
 

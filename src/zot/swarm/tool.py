@@ -232,8 +232,7 @@ class SwarmTool:
         return "\n\n".join(parts)
 
     def _answer(self, followed: FollowedAgent) -> str:
-        """Return the agent's state, with its answer once it is over; this marks the answer as
-        collected."""
+        """Return the agent's state, with its answer once it is over; marks that as collected."""
         summary = followed.summary()
         answer = answer_of(followed)
         if answer is not None:

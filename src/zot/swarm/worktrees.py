@@ -1,6 +1,5 @@
 """The directory that one agent works in: a worktree on its own branch, a copy of a directory that
-is no repository, or (on request) the directory itself. Work done there is only discarded on
-request."""
+is no repository, or (on request) the directory itself. Only a person discards work done there."""
 
 from __future__ import annotations
 
@@ -53,8 +52,8 @@ class Worktree(TreeOrigin, frozen=True):
     kind: Literal["worktree", "copy", "shared"]
     path: str
     git_dir: str = ""
-    """For a copy: repository with its original state, outside of the tree so the agent does not see
-    it."""
+    """For a copy: repository with its original state, outside of the tree, hidden from the
+    agent."""
 
     @property
     def cwd(self) -> str:
@@ -78,8 +77,7 @@ class Worktrees:
     def make(
         self, directory: str, id: str, folder: Path, *, base: str = "", shared: bool = False
     ) -> Worktree:
-        """Make a tree for the agent `id`, below `folder`; with `shared` use the directory
-        itself."""
+        """Make a tree for agent `id` below `folder`; with `shared` use the directory itself."""
         directory = os.path.realpath(directory)
         origin = top_level(directory, self._environment)
         has_commits = self._has_commits(origin)
@@ -169,7 +167,7 @@ class Worktrees:
         git.run("read-tree", base)
         return Worktree("copy", str(path), git_dir, origin=directory, base=base)
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- comparing ---------------------------------------------------------------------------
 
     def diff(self, tree: Worktree) -> str:
         """Return the diff against the base, including new files and uncommitted work."""
@@ -219,7 +217,7 @@ class Worktrees:
                 return f"commits on {tree.branch} that are not merged"
         return ""
 
-    # --- keeping -----------------------------------------------------------------------------
+    # --- committing, merging, removing -------------------------------------------------------
 
     def commit(self, tree: Worktree, message: str) -> bool:
         """Commit the agent's uncommitted work; return whether there was any."""
@@ -290,7 +288,7 @@ class Worktrees:
             if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{tree.branch}"):
                 git.run("branch", "-q", "-D", tree.branch)
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     def at(self, directory: str) -> Git:
         """Return git for this directory, with the repository's hooks and filters disabled."""
@@ -336,8 +334,7 @@ class Worktrees:
 
 
 def _origin_of_copy(tree: Worktree) -> str:
-    """Return the path of the temporary repository for merging a copy; its checkout is the
-    original."""
+    """Return the path of the temporary repository that merges a copy into its original."""
     return str(Path(tree.git_dir).with_name("merge.git"))
 
 

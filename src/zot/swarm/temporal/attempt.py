@@ -54,7 +54,7 @@ class TaskAttempt:
         self._sent = 0
         """Bytes of the session that the hub has."""
         self._broken: ZotError | None = None
-        """Error that prevents sending the agent's session to the hub."""
+        """Error that prevents sending the agent's session or work to the hub."""
         self._running: Supervised | None = None
         self._position = 0
         self._runs_left = set(claim.waiting)
@@ -93,7 +93,7 @@ class TaskAttempt:
             with contextlib.suppress(ZotError):
                 await child.request("abort")
 
-    # --- before ------------------------------------------------------------------------------
+    # --- preparing ---------------------------------------------------------------------------
 
     async def _restore(self) -> None:
         """Fetch session and tree from the hub."""
@@ -126,7 +126,7 @@ class TaskAttempt:
         supervised.resume_held = self._claim.resume_held
         supervised.note(TreeMade(self._tree))
 
-    # --- meanwhile ---------------------------------------------------------------------------
+    # --- running -----------------------------------------------------------------------------
 
     async def _work(self, runner: AgentRunner) -> None:
         runner.schedule()
@@ -200,7 +200,7 @@ class TaskAttempt:
         except ZotError as error:
             return OrderReply(order.number, error=str(error))
 
-    # --- what must not be lost ---------------------------------------------------------------
+    # --- session and work to the hub ---------------------------------------------------------
 
     async def _witness(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Confirm to the agent that the hub has its session; the agent waits for that."""
@@ -213,8 +213,7 @@ class TaskAttempt:
         except (ConnectionError, asyncio.CancelledError):
             pass  # the agent died, or the worker is stopping
         except ZotError as error:
-            # Not the agent's fault: keep it waiting until this attempt is cut and another
-            # continues.
+            # Not the agent's fault: let it wait until this attempt is cut and another continues.
             self._broken = error
             await reader.read()
         finally:

@@ -91,8 +91,7 @@ class CarriedWork:
         """Parent and tree of the last state sent, committed or as a checkpoint."""
 
     def checkpoint(self, bundle: Path) -> str:
-        """Pack the current state, uncommitted work included; return its commit, or empty if nothing
-        is new."""
+        """Pack everything, uncommitted work included; return the commit, or empty if unchanged."""
         tree = take_snapshot(self._git, reopen=True).tree
         head = self._git.line("rev-parse", "HEAD")
         if (head, tree) == self._last:

@@ -65,8 +65,7 @@ def save_config(swarm: Path, config: TemporalConfig) -> None:
 
 
 def hub_token(swarm: Path) -> str:
-    """Return the secret that workers present to the hub; created once, readable by the user
-    only."""
+    """Return the workers' token for the hub; created once, readable by the user only."""
     path = swarm / "hub.token"
     token = (read_bytes(path) or b"").decode(errors="replace").strip()
     if not token:

@@ -96,7 +96,7 @@ class TemporalEngine:
             self._agents[id] = RemoteAgent(self._runner, supervised)
         return self._agents[id]
 
-    # --- what the supervisor asks ------------------------------------------------------------
+    # --- requests of the supervisor ----------------------------------------------------------
 
     def check(self, task: SwarmTask) -> None:
         """Raise SwarmError for a task that cannot run on a worker."""
@@ -110,7 +110,7 @@ class TemporalEngine:
             )
 
     def begin(self, supervised: Supervised) -> None:
-        """Start its workflow unless that is done; may be called repeatedly."""
+        """Start its workflow, unless one was started for this attempt and message."""
         id, agent = supervised.folder.id, supervised.agent
         which = (agent.claim.attempt, agent.runs)
         if self._begun.get(id) != which:

@@ -1,4 +1,4 @@
-"""One workflow per task: assign it to a worker, and to another when that one is gone. Only ids and
+"""The workflow of a task: assign it to a worker, and to another when that one is gone. Only ids and
 numbers pass through here: no prompt, output or action of an agent gets into a history."""
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class RemoteAgent:
         self._stopping: asyncio.Task[Any] | None = None
         """Aborts the agent because the shared budget is used up."""
 
-    # --- who has it --------------------------------------------------------------------------
+    # --- claims ------------------------------------------------------------------------------
 
     async def claim(self, attempt: int, worker: str) -> Claim:
         agent = self._supervised.agent
@@ -225,7 +225,7 @@ class RemoteAgent:
     def silent_seconds(self) -> float:
         return time.monotonic() - self._heard
 
-    # --- what it sends -----------------------------------------------------------------------
+    # --- rows and session from the worker ----------------------------------------------------
 
     def take_rows(self, lines: list[bytes]) -> int:
         """Append numbered rows of the worker's log; return the number of the last one stored."""
@@ -296,7 +296,7 @@ class RemoteAgent:
         path = self._supervised.folder.session
         return path.stat().st_size if path.exists() else 0
 
-    # --- its work ----------------------------------------------------------------------------
+    # --- commits of the agent ----------------------------------------------------------------
 
     async def bundle(self, have: list[str]) -> bytes:
         """Pack the commits of the tip that the worker lacks; empty: none."""

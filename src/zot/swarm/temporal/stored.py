@@ -81,7 +81,7 @@ class StoredWork:
             final = _synced(git, *words).strip()
         self._store_final(tree, git, final)
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     def _take_objects(self, tree: Worktree, commit: str, bundle: bytes) -> Git:
         git = self._trees.at(tree.path)

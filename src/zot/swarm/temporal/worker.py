@@ -137,8 +137,7 @@ def work(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, s
 
 
 def _socket_folder(folder: Path) -> Path:
-    """Return an empty folder at a stable path, so that a new worker removes the sockets of a killed
-    one."""
+    """Return an empty folder at a stable path, so that a new worker removes old sockets."""
     sockets = folder / "sockets"
     if len(os.fsencode(sockets)) > MAX_SOCKET_PATH - len("/123456789"):
         sockets = short_path("worker", folder, "give a shorter --folder")

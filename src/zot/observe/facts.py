@@ -211,7 +211,7 @@ def text_of(fields: dict[str, Any], *names: str) -> str:
 
 
 def dialog(fields: dict[str, Any], id: str, limit: str) -> Asked:
-    """Build an extension's question; `id` and `limit` name the fields of its id and timeout."""
+    """Build an extension's question; `id` and `limit` name its id and timeout (ms) fields."""
     return Asked(
         id=text_of(fields, id),
         kind="answer",

@@ -50,8 +50,7 @@ def near(options: Options, home: str) -> Model | None:
 
 
 def matches(pattern: str, model: Model) -> bool:
-    """Whether the pattern (exact id, glob or part of an id) matches; a final `:level` is
-    ignored."""
+    """Whether an id, glob or part of an id matches the model; a final `:level` is ignored."""
     pattern = without_level(pattern).lower()
     names = (model.id.lower(), f"{model.provider}/{model.id}".lower())
     if any(letter in pattern for letter in "*?["):

@@ -1,4 +1,4 @@
-"""The one place that imports Temporal's library; a missing package gives a one-line error."""
+"""The one entry to the modules that import Temporal's library; if it is missing, a short error."""
 
 from __future__ import annotations
 

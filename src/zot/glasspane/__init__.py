@@ -1,1 +1,1 @@
-"""Glasspane: one page, on this machine, of every agent that can be seen."""
+"""Glasspane: a local web page of all visible agents."""

@@ -1,6 +1,4 @@
-"""The board: every agent there is, kept up to date by looking at their logs, and what changed since
-a browser last heard of it.
-"""
+"""The board: all agents, kept up to date from their logs, and the changes since a version."""
 
 from __future__ import annotations
 
@@ -20,9 +18,9 @@ from zot.swarm.log import shared_streams
 from zot.swarm.task import NoSuchAgent
 
 FRESH_SECONDS = 0.15
-"""Browsers that ask within this time share one look at the logs."""
+"""Seconds during which all browsers share one read of the logs."""
 LOOK_SECONDS = 1.0
-"""Between two looks for agents that are new or were removed."""
+"""Seconds between two scans for new and removed agents."""
 
 
 class Totals(Struct, frozen=True):
@@ -36,7 +34,7 @@ class BoardAgent(Struct, frozen=True):
 
     summary: AgentSummary
     version: int
-    """Grows with each change that a page should show."""
+    """Increases with each change that a page should show."""
     control: bool
 
 
@@ -61,7 +59,7 @@ class Board:
         return self._version
 
     def refresh(self) -> None:
-        """Read what the agents wrote since the last time."""
+        """Read new log rows of all agents."""
         now = time.monotonic()
         if now - self._refreshed < FRESH_SECONDS:
             return
@@ -74,7 +72,7 @@ class Board:
                 self._update(id, followed)
 
     def rows(self, since: int = 0) -> list[BoardAgent]:
-        """What is newer than a version; of version 0: everything."""
+        """Return the rows newer than a version; version 0: all."""
         return [row for row in self._rows.values() if row.version > since]
 
     def ids(self) -> frozenset[str]:
@@ -90,12 +88,12 @@ class Board:
 
     def log(self, id: str) -> Path:
         if id not in self._all:
-            self._look_for_agents()  # it may be new
+            self._look_for_agents()  # may be new
         if id not in self._all:
             raise NoSuchAgent(f"no agent {id!r}")
         return self._all[id].log
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     @property
     def _all(self) -> Mapping[str, LogFollower]:
@@ -119,7 +117,7 @@ class Board:
             self._rows[id] = BoardAgent(summary, self._version, followed.control)
 
     def _may_change_by_itself(self, id: str) -> bool:
-        """Silence is a change too: an agent that says nothing stalls."""
+        """Whether the row may change without new log rows: a silent agent becomes stalled."""
         return self._rows[id].summary.stage in ("working", "needs_you")
 
     def _look_for_agents(self) -> None:
@@ -135,7 +133,7 @@ class Board:
         self._mark_dead()
 
     def _mark_dead(self) -> None:
-        """Without a supervisor no agent runs, whatever the last row of its log says."""
+        """Mark all agents as not running if there is no supervisor, whatever their logs say."""
         if self._swarm.is_supervised():
             return
         for id, followed in self._agents.agents.items():
@@ -144,7 +142,7 @@ class Board:
                 self._update(id, followed)
 
     def _new_name(self, path: Path) -> str:
-        """After its file; two files may have one name."""
+        """Return a name from the file's stem, numbered if it is taken."""
         name, number = path.stem, 1
         while name in self._all:
             number += 1
@@ -153,7 +151,7 @@ class Board:
 
 
 def _without_clock(summary: AgentSummary) -> AgentSummary:
-    """The summary without what changes with every look."""
+    """Return the summary without the fields that change with time alone."""
     questions = tuple(
         replace(question, asked_seconds=0.0, left_seconds=None) for question in summary.questions
     )

@@ -1,6 +1,5 @@
-"""What a browser is sent: facts of one agent from a position in its log on, joined so that a flood
-of small pieces becomes a few larger ones.
-"""
+"""Events for the browser: facts of one agent from a position in its log on. Small consecutive
+pieces of text are joined."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from zot.swarm.log import read_log
 from zot.swarm.task import LogRow
 
 BATCH_BYTES = 512 * 1024
-"""Of the log, in one event."""
+"""Bytes of log per event."""
 
 
 class FeedItem(Struct, frozen=True):
-    """One fact, or one row of the swarm's own."""
+    """A fact, or a row of the swarm itself."""
 
     kind: str
     at: float
@@ -29,14 +28,14 @@ class FeedItem(Struct, frozen=True):
 
 class FeedBatch(Struct, frozen=True):
     position: int
-    """Where to go on: the id of the event."""
+    """Position to resume from; the id of the event."""
     items: tuple[FeedItem, ...]
     more: bool
-    """There is more right now."""
+    """Whether the log already holds more."""
 
 
 def next_batch(log: Path, start: int) -> FeedBatch:
-    """The facts from this position on."""
+    """Return the facts from this position on."""
     items: list[FeedItem] = []
     position = start
     for after, row in read_log(log, start):
@@ -62,12 +61,12 @@ def _items(row: LogRow) -> list[FeedItem]:
     return [
         FeedItem(type(fact).__name__, row.at, fact)
         for fact in facts_of(row.frame)
-        if not isinstance(fact, UsedTokens)  # the board has the sums
+        if not isinstance(fact, UsedTokens)  # the board shows the sums
     ]
 
 
 def _join(items: list[FeedItem], item: FeedItem) -> None:
-    """Add the item, to the last one if both are pieces of one text."""
+    """Append the item, or join it with the last one if both are pieces of one text."""
     if items:
         joined = _joined(items[-1].data, item.data)
         if joined is not None:
@@ -92,6 +91,6 @@ def _joined(last: Any, fact: Any) -> Fact | None:
 
 
 def encode_event(name: str, data: Any, id: str = "") -> bytes:
-    """One server-sent event. JSON has no line ends of its own, so one `data:` line is enough."""
+    """Encode a server-sent event. JSON contains no line breaks, so one `data:` line is enough."""
     head = f"id: {id}\n" if id else ""
     return f"{head}event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"

@@ -1,7 +1,5 @@
-"""Who may see and do what: a code becomes a session; Host, Origin and headers are checked.
-
-No cookie is used: browsers send those of 127.0.0.1 to every port of it, to strangers' servers too.
-"""
+"""Access control: a login code becomes a session; Host, Origin and headers are checked. No cookie
+is used: browsers send those of 127.0.0.1 to all its ports, other users' servers included."""
 
 from __future__ import annotations
 
@@ -18,13 +16,13 @@ from zot.swarm.web import LOOPBACK, Refusal
 
 Role = Literal["see", "answer", "drive"]
 ORDER: tuple[Role, ...] = ("see", "answer", "drive")
-"""Each may do what those before it may."""
+"""Roles in ascending order; each includes the ones before it."""
 HEADER = "x-zot"
-"""A form of another site cannot send it."""
+"""Header that a form of another site cannot send."""
 SESSION = "x-zot-session"
 """Header with the secret of a session."""
 LINK_SECONDS = 300.0
-"""A code that was not used by then is worth nothing."""
+"""Seconds until an unused code expires."""
 MAX_SESSIONS = 1000
 ANOTHER_LINK = "open a new link: Enter in the terminal of zot glasspane prints one"
 POLICY = (
@@ -42,20 +40,20 @@ SAFE_HEADERS = {
 
 
 class LoginCode(Struct):
-    """What a page shows to get a session."""
+    """A secret that a page exchanges for a session."""
 
     secret: str
     role: Role
     until: float | None
-    """When it ends, on the guard's clock; None: it is a token, good for many logins."""
+    """Expiry on the guard's clock; None: a token, valid for many logins."""
     used_by: str = ""
-    """The click that used it. The answer to that click may have been lost: it can ask again."""
+    """Id of the click that used it; that click may ask again if it missed the answer."""
     session: str = ""
 
 
 class Guard:
     def __init__(self, hosts: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
-        """`hosts`: names and ports that the page may be called by."""
+        """`hosts`: the names with ports under which the page may be reached."""
         self._hosts = hosts
         self._clock = clock
         self._codes: list[LoginCode] = []
@@ -64,7 +62,7 @@ class Guard:
     # --- codes and sessions ------------------------------------------------------------------
 
     def new_code(self, role: Role) -> str:
-        """Make a code for one login, soon."""
+        """Make a code for one login within LINK_SECONDS."""
         now = self._clock()
         self._codes = [code for code in self._codes if code.until is None or code.until > now]
         return self._add(role, now + LINK_SECONDS)
@@ -74,7 +72,7 @@ class Guard:
         return self._add(role, None)
 
     def log_in(self, secret: str, click: str) -> tuple[str, Role]:
-        """Return a new session for a code or token. Raises Refusal."""
+        """Return a session and its role for a code or token. Raises Refusal."""
         for code in list(self._codes):
             if _is_same(secret, code.secret) and self._may_use(code, click):
                 if not (click and code.used_by == click):
@@ -86,16 +84,16 @@ class Guard:
         raise Refusal(401, f"this code is not known, was used or is too old: {ANOTHER_LINK}")
 
     def role(self, headers: Mapping[str, str]) -> Role | None:
-        """What the page with this session may do."""
+        """Return the role of the session in the headers; None: no such session."""
         shown = headers.get(SESSION, "")
         known: Role | None = None
-        for secret, role in list(self._sessions.items()):  # all of them, in the same time
+        for secret, role in list(self._sessions.items()):  # no early exit: constant time
             if _is_same(shown, secret):
                 known = role
         return known
 
     def need(self, headers: Mapping[str, str], role: Role = ORDER[0]) -> Role:
-        """What the page may do, which is this at least."""
+        """Return the session's role. Raises Refusal if it is less than `role`."""
         have = self.role(headers)
         if have is None:
             raise Refusal(401, f"this page has no session: {ANOTHER_LINK}")
@@ -117,13 +115,13 @@ class Guard:
     # --- requests ----------------------------------------------------------------------------
 
     def check_host(self, headers: Mapping[str, str]) -> None:
-        """A name of a stranger's that points here must not see the page (DNS rebinding)."""
+        """Refuse unknown host names, which may point here (DNS rebinding)."""
         host = headers.get("host", "").lower()
         if host not in self._hosts:
             raise Refusal(421, f"this page is not called {host!r}")
 
     def check_origin(self, headers: Mapping[str, str]) -> None:
-        """Only our own page may change something."""
+        """Refuse changes that do not come from our own page."""
         if headers.get(HEADER) != "1":
             raise Refusal(403, f"the header {HEADER} is missing")
         origin = headers.get("origin", "")
@@ -136,7 +134,7 @@ def _is_same(shown: str, secret: str) -> bool:
 
 
 def names_of(host: str, port: int, further: tuple[str, ...] = ()) -> frozenset[str]:
-    """What a browser may call this server."""
+    """Return the host names with ports under which browsers may reach this server."""
     names = {host, *further}
     if host in LOOPBACK:
         names |= {"127.0.0.1", "localhost", "[::1]"}

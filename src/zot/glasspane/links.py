@@ -1,6 +1,5 @@
-"""Links that log a browser in: printed for a person, or handed to the browser in a file of the
-user's own. A command line can be read by every process of the machine, so no link is put there.
-"""
+"""Links that log a browser in: printed for a person, or passed to the browser in a private file.
+Links are never put on a command line, which every process of the machine can read."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from zot.files import ensure_dir
 from zot.glasspane.guard import LINK_SECONDS, ORDER, Guard
 
 FILE_SECONDS = 60.0
-"""A browser has read the file by then."""
+"""Seconds until the file is removed; the browser has read it by then."""
 PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="referrer" content="no-referrer">
@@ -36,7 +35,7 @@ class Links:
         self._path: Path | None = None
 
     def print(self) -> None:
-        """Write a link that works once, for a person to click."""
+        """Print a one-time link for a person to click."""
         minutes = LINK_SECONDS / 60
         how = "Enter prints" if sys.stdin.isatty() else f"kill -USR1 {os.getpid()} prints"
         sys.stdout.write(
@@ -45,10 +44,10 @@ class Links:
         sys.stdout.flush()
 
     def print_when_asked(self) -> None:
-        """Print another link after Enter in the terminal, and after SIGUSR1."""
+        """Print another link on Enter in the terminal and on SIGUSR1."""
         signal.signal(signal.SIGUSR1, lambda number, frame: self.print())
         if sys.stdin.isatty():
-            # A job in the background that reads the terminal would be stopped otherwise.
+            # Otherwise a background job that reads the terminal would be stopped.
             signal.signal(signal.SIGTTIN, signal.SIG_IGN)
             threading.Thread(target=self._read_enter, name="links", daemon=True).start()
 
@@ -57,10 +56,10 @@ class Links:
             while os.read(0, 4096):
                 self.print()
         except OSError:
-            pass  # the terminal belongs to another program now
+            pass  # another program has the terminal
 
     def open_browser(self) -> None:
-        """Have the browser open a file that leads it to the page."""
+        """Open the browser with a file that redirects to the page."""
         ensure_dir(self._folder)
         self._remove_old()
         self._path = self._folder / f"open-{secrets.token_hex(8)}.html"
@@ -81,7 +80,7 @@ class Links:
         return f"{self._address}/#code={self._guard.new_code(ORDER[-1])}"
 
     def _remove_old(self) -> None:
-        """Files of servers that were killed; their codes are worth nothing."""
+        """Remove files of killed servers; their codes are invalid."""
         for path in self._folder.glob("open-*.html"):
             try:
                 if time.time() - path.stat().st_mtime > FILE_SECONDS:

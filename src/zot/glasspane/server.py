@@ -1,4 +1,4 @@
-"""The page's server: files, two streams of events, and what can be done by a click."""
+"""The page's server: files, two event streams, and the actions behind the buttons."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ FILES = {
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 TICK = 0.08
-"""Seconds between two pieces of one agent's text."""
+"""Seconds between two events of one agent's text."""
 BOARD_TICK = 0.2
-"""At most five changes a second of one agent on the board."""
+"""Seconds between two updates of the board."""
 HEARTBEAT_SECONDS = 15.0
 RETRY = b"retry: 500\n\n"
-"""A browser that lost its connection comes back after so many milliseconds."""
+"""Reconnect delay of the browser, in milliseconds."""
 MAX_BODY = 1024 * 1024
 FIRST_BYTES = 2 * 1024 * 1024
-"""Of a log that is shown when an agent is opened; earlier ones on demand."""
+"""Bytes of a log sent when an agent is opened; earlier ones on demand."""
 SLOW_SECONDS = 20.0
-"""A browser that takes nothing for so long is let go."""
+"""Seconds after which a browser that reads nothing is disconnected."""
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -62,9 +62,9 @@ class Glasspane:
         self._guard = guard
         self._directory = directory
         self.is_over: Callable[[], bool] = lambda: False
-        """The server ends: streams do, too."""
+        """Whether the server is stopping; ends the streams."""
         self._done: dict[str, dict[str, Any]] = {}
-        """Answers to clicks by their id: a click that comes twice is done once."""
+        """Answers by click id, so that a repeated click acts only once."""
 
     def app(self) -> Starlette:
         routes = [
@@ -109,7 +109,7 @@ class Glasspane:
         return Response((PAGE / name).read_bytes(), media_type=kind)
 
     async def _login(self, request: Request) -> Response:
-        """With a code or token, or again with the session that it became."""
+        """Log in with a code or token; without one, check the existing session."""
         fields = await _fields(request)
         answer = {"directory": self._directory}
         if "code" not in fields:
@@ -123,7 +123,7 @@ class Glasspane:
         return EventStream(self._board_stream())
 
     async def _board_stream(self) -> AsyncIterator[bytes]:
-        """A snapshot, then what changed; a lost connection begins with a snapshot again."""
+        """Yield a snapshot, then changes; a new connection starts with a snapshot again."""
         yield RETRY
         version, ids, silent = 0, frozenset[str](), 0.0
         while not self.is_over():
@@ -174,7 +174,7 @@ class Glasspane:
     # --- one agent ---------------------------------------------------------------------------
 
     async def _raw(self, request: Request) -> Response:
-        """Frames as they came, a page of them."""
+        """Return up to 200 frames as they were received."""
         log = self._board.log(request.path_params["id"])
         position = position_of(request.query_params.get("from", ""))
         if position is None:
@@ -203,7 +203,7 @@ class Glasspane:
 
     async def _act(self, request: Request) -> Response:
         id, action = request.path_params["id"], request.path_params["action"]
-        self._board.log(id)  # or it is not there
+        self._board.log(id)  # raises NoSuchAgent
         if action not in ("approve", "answer"):
             self._guard.need(request.headers, "drive")
         fields = await _fields(request)
@@ -269,8 +269,8 @@ async def _fields(request: Request) -> dict[str, Any]:
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events. A browser that takes nothing is let go: it comes back with the id of the
-    last event it has, and nothing waits for it meanwhile."""
+    """Server-sent events. A browser that reads nothing is disconnected: it can reconnect with the
+    id of its last event, and nothing is buffered for it meanwhile."""
 
     media_type = "text/event-stream"
 

@@ -1,4 +1,4 @@
-"""Agents of other programs on the page: each is a file with frames that grows."""
+"""Agents of other programs on the page, each read from a growing file of frames."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STAGES: dict[str, Stage] = {
 
 
 class WatchedStream(LogFollower):
-    """Frames that another program writes to a file, one a line, in the shape of any make."""
+    """A file to which another program appends frames, one per line, of any supported format."""
 
     def __init__(self, id: str, path: Path) -> None:
         super().__init__(id, path)

@@ -1,4 +1,4 @@
-"""Watch many agents of different makes alike: frames of zot, pi, Claude Code or codex in, one small
+"""Uniform view of agents of different makes: frames of zot, pi, Claude Code or codex in, one small
 set of facts and states out. Pure: it reads no stream and depends on nothing else of zot.
 
     observer = Observer()

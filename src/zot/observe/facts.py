@@ -1,6 +1,5 @@
-"""What a frame of any make says, in one vocabulary. A table per make turns frames into these; the
-observer and a page's transcript are folded from them.
-"""
+"""Facts: the common vocabulary for frames of all makes. A table per make converts frames to facts;
+the observer's state and the page's transcript are built from them."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 MAX_TEXT = 256 * 1024
-"""Characters of one text that are kept; a frame may bring megabytes."""
+"""Maximum characters kept of one text; a frame may contain megabytes."""
 
 
 class RunStarted(Struct, frozen=True): ...
 
 
 class RunResumed(Struct, frozen=True):
-    """Another process goes on with the run: what was open in the one before is void."""
+    """Another process continues the run; whatever was open in the previous one is void."""
 
 
 class UserSaid(Struct, frozen=True):
@@ -27,7 +26,7 @@ class UserSaid(Struct, frozen=True):
 
 
 class TurnStarted(Struct, frozen=True):
-    """A call of the model begins."""
+    """A model call begins."""
 
 
 class MessageStarted(Struct, frozen=True): ...
@@ -43,16 +42,16 @@ class ThoughtAdded(Struct, frozen=True):
 
 class MessageEnded(Struct, frozen=True):
     text: str | None = None
-    """All of it; None: what was added is all there is."""
+    """The whole text; None: the added pieces are the whole text."""
 
 
 class ToolWritten(Struct, frozen=True):
-    """The model has begun to write a call, or has ended."""
+    """The model has started or finished writing a tool call."""
 
     id: str
     name: str
     args: dict[str, Any] | None = None
-    """None: not all of them are there yet."""
+    """None: not complete yet."""
 
 
 class ToolArgsAdded(Struct, frozen=True):
@@ -68,7 +67,7 @@ class ToolSaid(Struct, frozen=True):
     id: str
     text: str
     whole: bool = False
-    """All that it said so far, instead of what is new."""
+    """Whether `text` is all output so far instead of the new part."""
 
 
 class ToolEnded(Struct, frozen=True):
@@ -79,21 +78,21 @@ class ToolEnded(Struct, frozen=True):
 
 class TurnEnded(Struct, frozen=True):
     stop: str = ""
-    """`tool_use`: the run goes on with tools."""
+    """Stop reason; `tool_use`: the run continues with tools."""
     error: str = ""
 
 
 class Failed(Struct, frozen=True):
     message: str
     limit: bool = False
-    """It came to a limit of its own: of cost, steps, tokens or time."""
+    """Whether the agent reached its own limit of cost, steps, tokens or time."""
 
 
 class RunEnded(Struct, frozen=True): ...
 
 
 class PersonQuestion(Struct, frozen=True):
-    """An approval or an answer that somebody has to give before the agent goes on."""
+    """An approval or an answer that a person must give before the agent goes on."""
 
     id: str
     kind: Literal["approval", "answer"]
@@ -118,7 +117,7 @@ class Answered(Struct, frozen=True):
 class Retrying(Struct, frozen=True):
     reason: str
     dropped: bool = False
-    """What the model said in this turn is void; it is said anew."""
+    """Whether the model's output of this turn is void and generated again."""
 
 
 class CompactStarted(Struct, frozen=True): ...
@@ -129,23 +128,23 @@ class CompactEnded(Struct, frozen=True):
 
 
 class UsedTokens(Struct, frozen=True):
-    """One model call's tokens, or with `total` the sum of all so far."""
+    """Tokens of one model call, or with `total` the sum of all so far."""
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     cost_usd: float | None = None
-    """None: its price is not known."""
+    """None: the price is unknown."""
     total: bool = False
     message: str = ""
-    """Id of the message these are of, where frames of one message repeat them."""
+    """Id of the message, for makes that repeat the numbers in several frames of one message."""
 
 
 class RunsModel(Struct, frozen=True):
     model: str
     instead_of: str = ""
-    """The model that failed, where this one took over."""
+    """The failed model that this one replaces."""
 
 
 class Noted(Struct, frozen=True):
@@ -180,20 +179,20 @@ Fact = (
 )
 Facts = tuple[Fact, ...]
 FrameReader = Callable[[dict[str, Any]], Fact | Facts]
-"""What a frame says, by its fields."""
+"""Function that converts the fields of a frame to facts."""
 
 
 def shared_fields(struct: Struct, base: type[Struct]) -> dict[str, Any]:
-    """What a struct has of its base, for another struct with the same base."""
+    """Return the fields that a struct inherits from `base`, to build another subclass of it."""
     names = base.__struct_fields__
     return {name: value for name, value in asdict(struct).items() if name in names}
 
 
-# --- reading fields of a stranger's frame --------------------------------------------------------
+# --- reading fields of untrusted frames ----------------------------------------------------------
 
 
 def fields_of(frame: dict[str, Any] | bytes | str) -> dict[str, Any]:
-    """The frame as an object; an empty one for what is none, which then changes nothing."""
+    """Decode the frame; return an empty object, which changes nothing, if it is no JSON object."""
     if not isinstance(frame, dict):
         try:
             frame = msgspec.json.decode(frame)
@@ -203,7 +202,7 @@ def fields_of(frame: dict[str, Any] | bytes | str) -> dict[str, Any]:
 
 
 def text_of(fields: dict[str, Any], *names: str) -> str:
-    """The first of these fields that holds a text."""
+    """Return the first of these fields that is a non-empty string."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, str) and value:
@@ -212,7 +211,7 @@ def text_of(fields: dict[str, Any], *names: str) -> str:
 
 
 def dialog(fields: dict[str, Any], id: str, limit: str) -> Asked:
-    """A question of an extension; `id` and `limit` are the fields with its id and its time."""
+    """Build an extension's question; `id` and `limit` name its id and timeout (ms) fields."""
     return Asked(
         id=text_of(fields, id),
         kind="answer",
@@ -225,7 +224,7 @@ def dialog(fields: dict[str, Any], id: str, limit: str) -> Asked:
 
 
 def main_argument(args: dict[str, Any]) -> str:
-    """What a call is about, in one line: its command, its path."""
+    """Return the main argument of a call, such as its command or path, in one line."""
     named = ("command", "path", "file_path", "pattern", "query", "url", "prompt", "action")
     for value in (*(args.get(name) for name in named), *args.values()):
         if isinstance(value, str) and value.strip():
@@ -244,7 +243,7 @@ def list_of(fields: dict[str, Any], name: str) -> list[Any]:
 
 
 def number_of(fields: dict[str, Any], name: str) -> float:
-    """A sum that only grows: what is no number, or not one of this world, counts as nothing."""
+    """Return the field as a number; 0 if it is no number, negative, or 1e15 and above."""
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
@@ -256,7 +255,7 @@ def count_of(fields: dict[str, Any], name: str) -> int:
 
 
 def text_of_blocks(blocks: list[Any]) -> str:
-    """The texts among content blocks; an image is named."""
+    """Join the texts of content blocks; an image becomes `[image]`."""
     texts = []
     for block in blocks:
         if isinstance(block, str):

@@ -1,4 +1,4 @@
-"""The lifecycle event that a frame of zot or of pi stands for."""
+"""The mapping of zot's and pi's frames to lifecycle events."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TABLE: dict[str, Lifecycle] = {**PI, **ZOT}
 
 
 def normalize(frame: dict[str, Any] | bytes | str) -> Lifecycle | None:
-    """The lifecycle event that a frame stands for; None: it changes nothing, or is no frame."""
+    """Return the lifecycle event of a frame; None: it has none, or is no frame."""
     return lifecycle_of(fields_of(frame))
 
 

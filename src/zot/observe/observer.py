@@ -1,4 +1,4 @@
-"""The state of one agent, folded from its frames."""
+"""The state of one agent, built from its frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zot.observe.zot_table import ZOT_TABLE
 TABLE = {**CODEX_TABLE, **CLAUDE_TABLE, **PI_TABLE, **ZOT_TABLE}
 DELTAS = frozenset({facts.MessageStarted, facts.TextAdded, facts.ThoughtAdded, facts.ToolArgsAdded})
 STALLED_SECONDS = 120.0
-"""Of silence while the model should speak."""
+"""Seconds of silence, while the model should produce output, after which an agent is stalled."""
 
 
 class OpenCall(Struct):
@@ -35,7 +35,7 @@ class Waiting(Struct, frozen=True):
 
 
 def facts_of(frame: dict[str, Any] | bytes | str) -> facts.Facts:
-    """What the frame says; nothing, if it is unknown or none."""
+    """Return the facts of a frame; none if it is unknown or no frame."""
     fields = facts.fields_of(frame)
     kind = fields.get("type")
     read = TABLE.get(kind) if isinstance(kind, str) else None
@@ -44,7 +44,7 @@ def facts_of(frame: dict[str, Any] | bytes | str) -> facts.Facts:
 
 
 class Observer:
-    """Takes frames in order; `status` says how the agent is now."""
+    """Takes frames in order; `status` returns the agent's current state."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class Observer:
         self._since = self._last_frame = clock()
         self._calls: dict[str, OpenCall] = {}
         self._written = False
-        """The model has ended its message: what is open now runs, or is about to."""
+        """Whether the model has finished its message, so that open calls run or are about to."""
         self._retry = ""
         self._questions: dict[str, Waiting] = {}
         self._error = ""
@@ -69,7 +69,7 @@ class Observer:
         self._last_call = facts.UsedTokens()
 
     def feed(self, frame: dict[str, Any] | bytes | str) -> Lifecycle | None:
-        """Take in one frame; what it was, as `normalize` says."""
+        """Process one frame; return its lifecycle event, as `normalize` does."""
         fields = facts.fields_of(frame)
         self._last_frame = self._clock()
         for fact in facts_of(fields):
@@ -77,14 +77,14 @@ class Observer:
         return lifecycle_of(fields)
 
     def end(self, reason: str = "") -> None:
-        """The stream is over: an agent in the middle of a run is gone, one at rest is not."""
+        """End the stream: an agent in the middle of a run is gone, an idle one is not."""
         if self._state not in ("idle", "failed"):
             self._error = reason or "its frames stopped before the run ended"
             self._questions.clear()
             self._go("gone")
 
     def take(self, fact: facts.Fact) -> None:
-        if type(fact) in DELTAS:  # most frames: no match for them
+        if type(fact) in DELTAS:  # most frames: skip the match
             self._retry = ""
             self._forget_dialogs(fact)
             self._work("tool" if self._running() else "thinking")
@@ -114,7 +114,7 @@ class Observer:
         self._forget_dialogs(fact)
         self._progress(fact)
 
-    # --- what happened -----------------------------------------------------------------------
+    # --- facts -------------------------------------------------------------------------------
 
     def _progress(self, fact: facts.Fact) -> None:
         match fact:
@@ -128,7 +128,7 @@ class Observer:
                 self._work("thinking")
             case facts.TurnStarted():
                 self._turns += 1
-                self._error = ""  # what went wrong before, the run got over
+                self._error = ""  # the run recovered from it
                 self._outcome = ""
                 self._written = False
                 self._work("thinking")
@@ -182,7 +182,7 @@ class Observer:
         self._work("tool" if self._running() else "thinking")
 
     def _start_next_call(self) -> None:
-        """Calls of one message run one after another, where no frame says when each begins."""
+        """Start the next call: those of a message run in order, where frames report no starts."""
         if self._written and not self._running():
             for call in self._calls.values():
                 call.running_since = self._clock()
@@ -203,11 +203,11 @@ class Observer:
         waiting = self._questions.pop(fact.id, None)
         call = self._calls.get(waiting.question.call_id) if waiting is not None else None
         if call is not None and fact.allowed:
-            call.running_since = self._clock()  # the time that it was asked about does not count
+            call.running_since = self._clock()  # do not count the wait for approval
         self._work("tool" if self._calls else "thinking")
 
     def _forget_dialogs(self, fact: facts.Fact) -> None:
-        """No frame says that a dialog was answered; that the run went on says it."""
+        """Drop open dialogs once the run goes on: no frame reports their answer."""
         if self._questions and not isinstance(fact, facts.ToolSaid):
             self._questions = {
                 id: waiting
@@ -226,7 +226,7 @@ class Observer:
             self._tokens = used
             return
         if used.message and used.message == self._last_call.message:
-            return  # a frame of the same message repeats them
+            return  # repeated by a frame of the same message
         if used.message:
             self._turns += 1
         self._cost += used.cost_usd or 0.0
@@ -242,7 +242,7 @@ class Observer:
         )
 
     def _work(self, state: AgentState) -> None:
-        """Go to a state, unless a question is open: then somebody is waited for."""
+        """Go to a state; while a question is open, that state is `waiting`, unless it failed."""
         self._go("waiting" if self._questions and state != "failed" else state)
 
     def _go(self, state: AgentState) -> None:
@@ -252,7 +252,7 @@ class Observer:
 
     @property
     def asks(self) -> bool:
-        """A question is open; cheaper than the whole status."""
+        """Whether a question is open; cheaper than the whole status."""
         return bool(self._questions)
 
     def status(self) -> Status:

@@ -1,6 +1,5 @@
-"""Claude Code's `--output-format stream-json` and codex's `exec --json` as facts, from their
-documented shapes.
-"""
+"""Claude Code's `--output-format stream-json` and codex's `exec --json` as facts, based on their
+documented formats."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def _system(fields: dict[str, Any]) -> facts.Facts:
 
 
 def _assistant(fields: dict[str, Any]) -> facts.Facts:
-    """One content block of a message, or several; each message is one call of the model."""
+    """Convert one or more content blocks of a message; each message is one model call."""
     message = object_of(fields, "message")
     told: facts.Facts = ()
     for block in list_of(message, "content"):
@@ -51,7 +50,7 @@ def _claude_block(block: dict[str, Any]) -> facts.Facts:
 
 
 def _claude_user(fields: dict[str, Any]) -> facts.Facts:
-    """What the person said, or the results of tools."""
+    """Convert the user's text or tool results."""
     message = object_of(fields, "message")
     content = message.get("content")
     if isinstance(content, str):
@@ -77,13 +76,13 @@ def _claude_tokens(usage: dict[str, Any], message: str) -> facts.UsedTokens:
         output=count_of(usage, "output_tokens"),
         cache_read=count_of(usage, "cache_read_input_tokens"),
         cache_write=count_of(usage, "cache_creation_input_tokens"),
-        cost_usd=0.0,  # it tells the cost once, with the result
+        cost_usd=0.0,  # reported once, with the result
         message=message,
     )
 
 
 def _stream_event(fields: dict[str, Any]) -> facts.Facts:
-    """With `--include-partial-messages`: the provider's own stream."""
+    """Convert the provider's stream, sent with `--include-partial-messages`."""
     event = object_of(fields, "event")
     delta = object_of(event, "delta")
     if event.get("type") == "content_block_delta" and delta.get("type") == "text_delta":

@@ -1,6 +1,5 @@
-"""The frames of pi's wire as facts. Names that it shares with zot's wire but means otherwise are
-told apart by their fields.
-"""
+"""The frames of pi's protocol as facts. Frames that share a name with zot's are distinguished by
+their fields."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from zot.observe import facts
 from zot.observe.facts import count_of, list_of, number_of, object_of, text_of, text_of_blocks
 
 DIALOGS = frozenset({"", "select", "confirm", "input", "editor"})
-"""What an extension may ask that somebody has to answer; the other methods only tell."""
+"""Methods of extension requests that need an answer; the others are notifications."""
 
 
 def _message_start(fields: dict[str, Any]) -> facts.Fact | facts.Facts:

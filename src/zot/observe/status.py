@@ -1,4 +1,4 @@
-"""What an operator wants to know of one agent."""
+"""The status of one agent, for operators."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ AgentOutcome = Literal["", "answered", "aborted", "failed", "limit"]
 
 class OpenQuestion(PersonQuestion, frozen=True):
     asked_seconds: float = 0.0
-    """How long it has been open."""
+    """Seconds since the question was asked."""
     left_seconds: float | None = None
-    """Until it is denied by itself; None: it waits for ever."""
+    """Seconds until it is denied automatically; None: no timeout."""
 
 
 class AgentView(Struct, frozen=True, kw_only=True):
-    """What is told of an agent wherever it is shown."""
+    """Fields that every view of an agent shows."""
 
     outcome: AgentOutcome = ""
-    """How the last run ended; empty: none has, or one is running."""
+    """Outcome of the last run; empty: none has ended, or one is running."""
     stalled: bool = False
-    """A mark, not a state: the model has said nothing for long. A silent tool is not stalled."""
+    """A flag, not a state: the model has been silent for long. A silent tool is not stalled."""
     questions: tuple[OpenQuestion, ...] = ()
     model: str = ""
     turns: int = 0
@@ -34,26 +34,26 @@ class AgentView(Struct, frozen=True, kw_only=True):
     tool_calls: int = 0
     cost_usd: float = 0.0
     cost_known: bool = True
-    """False: a price is not known, and the cost is at least `cost_usd`."""
+    """False: a price is unknown, and the cost is at least `cost_usd`."""
     input_tokens: int = 0
     output_tokens: int = 0
     context_tokens: int = 0
-    """What the last model call read and wrote: how full the context is."""
+    """Tokens read and written by the last model call: the size of the context."""
 
 
 class Status(AgentView, frozen=True):
     state: AgentState
     seconds: float
-    """How long it has been in this state; for a tool, how long that has been running."""
+    """Seconds in this state; for a tool, its running time."""
     tool: str = ""
-    """The tool that runs."""
+    """The running tool."""
     waiting_for: str = ""
     error: str = ""
-    """What failed, in the state `failed`; how it ended, in the state `gone`."""
+    """The error in state `failed`; the reason in state `gone`."""
     waiting_kind: WaitingKind = ""
     cache_read_tokens: int = 0
     compactions: int = 0
     silent_seconds: float = 0.0
-    """Since the last frame."""
+    """Seconds since the last frame."""
     tool_about: str = ""
-    """What the tool that runs is about: its command, its path."""
+    """Main argument of the running tool, such as its command or path."""

@@ -9,7 +9,7 @@ from zot.observe.facts import count_of, list_of, number_of, object_of, text_of, 
 
 
 def _usage(fields: dict[str, Any]) -> facts.Facts:
-    """The call's own tokens, then the sum of the whole session with its cost."""
+    """Convert to the call's own tokens, then the session's total with its cost."""
     return (_tokens(fields), _tokens(object_of(fields, "cumulative"), total=True))
 
 
@@ -45,7 +45,7 @@ def _approval_request(fields: dict[str, Any]) -> facts.Asked:
 
 
 def _response(fields: dict[str, Any]) -> facts.Facts:
-    """An answer that the server gave changes little: which model runs, and what was answered."""
+    """Report the model that a successful response names; nothing else in a response matters."""
     if fields.get("success") is not True:
         return ()
     data = object_of(fields, "data")

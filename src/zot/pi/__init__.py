@@ -1,1 +1,1 @@
-"""All that is pi's: its wire, its modes, its flags and its session format."""
+"""Compatibility with pi: its protocol, modes, flags and session format."""

@@ -1,4 +1,4 @@
-"""What pi's commands do beside running prompts: sessions, models, the shell, exports, dialogs."""
+"""pi's commands other than prompts: sessions, models, the shell, exports, dialogs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPACTION = {
     "compact_reserve": RESERVE_TOKENS,
     "keep": Keep(messages=None, tokens=KEEP_TOKENS, or_nothing=True),
 }
-"""Settings of the agent that compact when pi would, and keep what pi would."""
+"""Agent settings that make compaction trigger when pi's does, and keep as much."""
 
 
 class Actions:
@@ -45,7 +45,7 @@ class Actions:
         self._server = server
         self._runtime = server.runtime
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- queries -----------------------------------------------------------------------------
 
     def look(self, command: Look) -> Json:
         server, runtime = self._server, self._server.runtime
@@ -147,7 +147,7 @@ class Actions:
         return {"level": level_word(have[at % len(have)])}
 
     def _use(self, provider: str, id: str) -> Model:
-        """Go on with a model, from the next prompt on where one is running."""
+        """Switch the model; while a prompt runs, from the next prompt on."""
         try:
             model = self._runtime.set_model(id, provider, later=True)
         except (AuthError, ConfigError) as error:
@@ -158,7 +158,7 @@ class Actions:
     # --- sessions ----------------------------------------------------------------------------
 
     def switch(self, command: Switch) -> dict[str, Json]:
-        """Go on with another session; what runs is aborted first, as pi does."""
+        """Switch to another session; abort the current run first, as pi does."""
         runtime = self._runtime
         runtime.stop()
         session = runtime.session
@@ -214,7 +214,7 @@ class Actions:
         return {"commands": [_listed(info) for info in self._runtime.commands()]}
 
     def run_command(self, text: str) -> CommandResult | None:
-        """Run a command that was typed; the prompt that is to be started, if any."""
+        """Run a typed command; return the prompt to start, if any."""
         result = self._runtime.run_typed(text)
         if result is None:
             return CommandResult("", "prompt", text)
@@ -227,7 +227,7 @@ class Actions:
     # --- dialogs -----------------------------------------------------------------------------
 
     def approval_dialog(self, event: events.ApprovalRequest) -> list[PiFrame]:
-        """A question of zot's own guard, as a dialog that any pi interface can show."""
+        """Show zot's own approval request as a dialog that any pi client supports."""
         return self._server.encoder.ui(
             "confirm",
             id=event.id,
@@ -237,7 +237,7 @@ class Actions:
         )
 
     def dialog_answered(self, incoming: PiIncoming, answer: commands.ExtensionUiResponse) -> None:
-        """Answers to questions that are no longer open are ignored, as pi does."""
+        """Handle an answer; ignore it if its question is no longer open, as pi does."""
         if incoming.id is UNSET:
             return
         id = bytes(incoming.id).decode().strip('"')
@@ -255,7 +255,7 @@ class Actions:
                     cancelled=answer.cancelled,
                 )
         except CommandError:
-            pass  # it is no longer open
+            pass  # no longer open
 
 
 def shell_answer(ran: ShellOutput) -> dict[str, Json]:
@@ -272,7 +272,7 @@ def shell_answer(ran: ShellOutput) -> dict[str, Json]:
 
 
 def shell_message(ran: ShellOutput, *, hidden: bool) -> dict[str, Json]:
-    """The command and its output as pi keeps them in a session."""
+    """Return the command and its output as pi stores them in a session."""
     kept = {"role": "bashExecution", "command": ran.command, **shell_answer(ran)}
     if hidden:
         kept["excludeFromContext"] = True

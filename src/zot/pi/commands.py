@@ -1,6 +1,6 @@
-"""What a pi client can ask, in the words of its wire. Shapes only; `dialect.py` reads them.
+"""Commands of pi clients, with pi's own names. Types only; `dialect.py` decodes them.
 
-The three commands of the oldest generation are a part of the newer ones, so there is one table.
+The three commands of the oldest generation are a subset of the newer ones, so there is one table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ImageContent(Frozen):
 
 
 class Attachment(Frozen):
-    """A file that came with a prompt of generation A; the raw object is echoed beside it."""
+    """A file sent with a generation A prompt; the raw object is echoed beside it."""
 
     type: Literal["image", "document"]
     fileName: str = ""
@@ -156,13 +156,13 @@ class GetCommands(PiCommand, tag="get_commands"): ...
 
 
 class GetProtocol(PiCommand, tag="get_protocol"):
-    """Ours, not pi's: what is spoken here. With `generation`, the client says what it speaks."""
+    """Our own command, not pi's: return the protocol in use. With `generation`, select one."""
 
     generation: Literal["a", "b", "c"] | None = None
 
 
 class ExtensionUiResponse(PiCommand, tag="extension_ui_response"):
-    """The answer to a dialog; it gets no response of its own."""
+    """The answer to a dialog; gets no response."""
 
     value: str | None = None
     confirmed: bool | None = None
@@ -170,7 +170,7 @@ class ExtensionUiResponse(PiCommand, tag="extension_ui_response"):
 
 
 Work = Prompt | Steer | FollowUp | Abort | AbortRetry | ClearQueue | Compact
-"""What starts, steers or stops a run."""
+"""Commands that start, steer or stop a run."""
 Setting = SetSteeringMode | SetFollowUpMode | SetAutoCompaction | SetAutoRetry | SetSessionName
 Choice = SetModel | CycleModel | SetThinkingLevel | CycleThinkingLevel
 Switch = NewSession | SwitchSession | Fork | Clone
@@ -186,11 +186,11 @@ Look = (
     | GetLastAssistantText
 )
 Slow = Bash | ExportHtml | GetCommands
-"""What has a thread of its own."""
+"""Commands that run in their own thread."""
 Aside = AbortBash | GetProtocol | ExtensionUiResponse
 AnyPiCommand = Work | Setting | Choice | Switch | Look | Slow | Aside
 
 SPEC_COMMANDS = (Prompt, Abort, Compact)
-"""All that generation A knows."""
+"""All commands of generation A."""
 NEWEST_COMMANDS = (ClearQueue, GetAvailableThinkingLevels)
-"""What only clients of generation C send."""
+"""Commands that only clients of generation C send."""

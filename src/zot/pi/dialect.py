@@ -1,7 +1,7 @@
-"""pi's dialect: lines to commands, answers to frames, and which generation the peer speaks.
+"""pi's dialect: decode lines to commands, encode responses, and detect the peer's generation.
 
-No input or output. Three generations of the protocol are in use, and nobody says hello; the peer
-is known by what it does:
+No I/O. Three generations of the protocol are in use, without a handshake; the peer's generation is
+inferred from its commands:
 
     a   the document: three commands, no ids, no answers but events
     b   ids, an answer to every command, snapshots in every update; also fits generation c
@@ -26,7 +26,7 @@ from zot.wire.zot import Envelope, checked_id, checked_name
 
 Generation = Literal["a", "b", "c"]
 PROTOCOL_VERSION = 1
-"""Of `get_protocol`'s answer; pi itself has no number."""
+"""Version in the answer to `get_protocol`; pi itself has none."""
 
 
 class PiResponse(Frozen, omit_defaults=True, kw_only=True):
@@ -40,7 +40,7 @@ class PiResponse(Frozen, omit_defaults=True, kw_only=True):
 
 class PiIncoming(Frozen):
     name: str
-    """The command's word; `parse` for a line that is no JSON, empty for one without a type."""
+    """The command's name; `parse` for a line that is not JSON, empty for one without a type."""
     id: Raw | UnsetType
     command: commands.AnyPiCommand | None
     error: CommandError | None = None
@@ -51,7 +51,7 @@ _command = msgspec.json.Decoder(commands.AnyPiCommand).decode
 
 
 def decode(line: bytes) -> PiIncoming:
-    """One line as a command, or as what is wrong with it; never raises."""
+    """Decode a line to a command or an error; never raises."""
     name = "parse"
     id: Raw | UnsetType = UNSET
     try:
@@ -75,19 +75,19 @@ def _explained(error: CommandError, name: str) -> CommandError:
 
 
 def pinned(word: str) -> Generation | None:
-    """What `--pi-protocol` says; nothing pins nothing."""
+    """Return the generation set by `--pi-protocol`; None if empty."""
     return msgspec.convert(word, Generation) if word else None
 
 
 class PiPeer:
-    """Who is at the other end, as far as it has shown itself."""
+    """The generation of the client, as far as it is known."""
 
     def __init__(self, pinned: Generation | None = None) -> None:
         self._pinned = pinned
         self.generation: Generation = pinned or "a"
 
     def learn(self, incoming: PiIncoming) -> None:
-        """Look at a command before it is carried out."""
+        """Infer the generation from a command, before it is executed."""
         if self._pinned is not None:
             return
         command = incoming.command
@@ -97,7 +97,7 @@ class PiPeer:
             self.generation = "b"
 
     def choose(self, generation: Generation) -> None:
-        """The peer said what it speaks; what the command line pinned stays."""
+        """Set the generation the peer asked for; one pinned on the command line stays."""
         if self._pinned is None:
             self.generation = generation
 
@@ -131,7 +131,7 @@ def failure(incoming: PiIncoming, error: Exception) -> PiResponse:
 
 
 def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
-    """The data of `get_protocol`."""
+    """Return the data for `get_protocol`."""
     return {
         "protocol": "pi-rpc",
         "version": PROTOCOL_VERSION,
@@ -152,11 +152,11 @@ def protocol(peer: PiPeer, version: str) -> dict[str, Json]:
     }
 
 
-# --- what comes with a prompt ----------------------------------------------------------------
+# --- files of a prompt -----------------------------------------------------------------------
 
 
 class PromptFiles(Frozen):
-    """The images and documents of a prompt, as the model gets them."""
+    """The images and documents of a prompt, in the form the model gets."""
 
     images: tuple[Image, ...] = ()
     documents: tuple[Text, ...] = ()
@@ -165,8 +165,8 @@ class PromptFiles(Frozen):
 
 
 def files(command: commands.Spoken) -> PromptFiles:
-    """Images of the newer generations and attachments of the oldest. Raises CommandError: one of
-    them cannot be used."""
+    """Return the images (newer generations) and attachments (oldest) of a prompt. Raises
+    CommandError: one of them cannot be used."""
     pictures = [
         checked_image(image.mimeType, image.data, "images") for image in command.images or ()
     ]
@@ -184,7 +184,7 @@ def files(command: commands.Spoken) -> PromptFiles:
 
 
 def document(name: str, text: str) -> Text:
-    """A document as a block of text that names it."""
+    """Return a text block with the document and its name."""
     return Text(f"\n\n[Document: {name}]\n{text}")
 
 

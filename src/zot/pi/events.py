@@ -1,4 +1,4 @@
-"""What happens in a run, as pi's events. Pure, and with memory: pi tells a turn in another order.
+"""The events of a run as pi's frames. Pure but stateful, because pi orders a turn differently.
 
 One prompt is one `agent_start` ... `agent_end`, whatever retries and compactions lie between:
 
@@ -11,8 +11,8 @@ One prompt is one `agent_start` ... `agent_end`, whatever retries and compaction
     tools (b) = tool_execution_start* (tool_execution_update | tool_execution_end)*
                 (message_start message_end)*
 
-`Encoder` is what the generations share, in the words of the newer ones; `generations.py` says
-how each of them differs.
+`Encoder` is the shared part, with the frames of the newer generations; `generations.py` defines how
+each generation differs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Upkeep = (
 )
 
 PROGRESS_CHARS = 51_200
-"""How much of a running tool's output an update repeats."""
+"""Maximum characters of a running tool's output that each update repeats."""
 PROGRESS_OVERHEAD = 200
 ABORTED = "the run was aborted"
 NO_RESULT = "the run was aborted before the tool returned"
@@ -69,11 +69,11 @@ _LEVEL_TO_NOTIFY = {"error": "error", "warn": "warning", "warning": "warning"}
 
 
 class PiTurn:
-    """One model call and its tools, as far as they were told."""
+    """A model call and its tools, as far as frames were sent for them."""
 
     def __init__(self) -> None:
         self.message: messages.PiAssistant | None = None
-        """The assistant message that ended last."""
+        """The last assistant message that ended."""
         self.calls: list[ToolCall] = []
         self.started: set[str] = set()
         self.results: dict[str, messages.PiResult] = {}
@@ -87,16 +87,16 @@ class PiProgress:
 
 
 class Encoder:
-    """Turns the events of one connection into frames; call it in the order of the events."""
+    """Converts the events of one connection to frames; call it in the order of the events."""
 
     generation: Generation
     first_stop = "stop"
-    """What a message that begins says of its end."""
+    """Stop reason in the first frame of a message."""
 
     def __init__(self, peer: PiPeer, before: Encoder | None = None) -> None:
-        """`before` is the one that spoke to this peer until now."""
+        """`before` is the previous encoder for this peer."""
         self.running = False
-        """An agent_start was told, and its agent_end was not."""
+        """Whether agent_start was sent and its agent_end was not."""
         self._peer = peer
         self._turn: PiTurn | None = None
         self._stream: PiStream | None = None
@@ -112,17 +112,17 @@ class Encoder:
 
     @property
     def retrying(self) -> bool:
-        """A model call failed and will be made again."""
+        """Whether a model call failed and will be retried."""
         return self._retry is not None
 
     @property
     def holds_back(self) -> bool:
-        """There is something that `tick` would send."""
+        """Whether `tick` has something to send."""
         waiting = self._stream is not None and self._stream.waiting
         return waiting or any(progress.held for progress in self._progress.values())
 
     def tick(self, now: float) -> list[PiFrame]:
-        """What was held back to keep within the budget, as far as that has grown."""
+        """Return the frames held back for the budget, as far as it allows them now."""
         out: list[PiFrame] = []
         if self._stream is not None and self._stream.waiting:
             out += self._stream.tick(now)
@@ -132,13 +132,13 @@ class Encoder:
         return out
 
     def use_model(self, provider: str, model: str, api: str) -> None:
-        """What a message says that no model has answered."""
+        """Set the model named in messages that no model produced."""
         self._model = (provider, model, api)
 
     # --- events ------------------------------------------------------------------------------
 
     def encode(self, event: Event, kind: RunKind | None, now: float) -> Sequence[PiFrame]:
-        """The frames for an event of a run of this kind (None: outside of all runs)."""
+        """Return the frames for an event of a run of this kind (None: outside of all runs)."""
         if isinstance(event, Delta):
             return self._update(event, now)
         if isinstance(event, TurnEvent):
@@ -160,7 +160,7 @@ class Encoder:
             case events.ExtensionAsk():
                 return self._ask(event)
             case events.ApprovalRequest() | events.ApprovalResolved():
-                return []  # questions are asked by the server, which waits for the answer
+                return []  # the server sends them and waits for the answer
             case (
                 events.ServerChanged()
                 | events.ToolAllowed()
@@ -168,7 +168,7 @@ class Encoder:
                 | events.RunHeld()
                 | events.RunSuspended()
             ):
-                return []  # pi has no word for them
+                return []  # no equivalent in pi
             case _:
                 assert_never(event)
 
@@ -186,7 +186,7 @@ class Encoder:
                 self.use_model(provider, model, api)
                 return self._begin()
             case events.UsageReport(usage):
-                if self._stream is not None:  # not that of a compaction
+                if self._stream is not None:  # not for a compaction
                     self._usage = usage
                 return []
             case events.AssistantMessage(message):
@@ -223,10 +223,10 @@ class Encoder:
             case events.CompactStart(reason):
                 return [frames.CompactionStart(reason)]
             case events.CompactDone():
-                return []  # `compacted` tells it, with what the session knows
+                return []  # `compacted` reports it, with session data
             case events.CompactFailed(reason):
                 if reason == "threshold":
-                    self._told_error = True  # the error that follows says the same once more
+                    self._told_error = True  # suppress the error that follows: it repeats this one
                 return [self._compaction_failed(event)]
             case events.Retrying(attempt, attempts, delay, reason):
                 self._retry = event
@@ -236,18 +236,18 @@ class Encoder:
                 return [*void, start]
             case events.QueueUpdate(steering, follow_up, taken):
                 frame = frames.QueueChanged(steering, follow_up)
-                if taken:  # told when the turn that hears the message has begun
+                if taken:  # send it once the turn that gets the message has begun
                     self._queue.append(frame)
                 return [] if taken else [frame]
             case _:
                 assert_never(event)
 
     def settled(self, *, aborted: bool) -> list[PiFrame]:
-        """Nothing will follow by itself."""
+        """Report that the agent is idle: nothing more follows without a new command."""
         return [frames.AgentSettled(aborted)]
 
     def compacted(self, event: events.CompactDone, result: CompactionResult) -> PiFrame:
-        """A compaction is done; `result` is what pi says of it."""
+        """Report a finished compaction; `result` is its data in pi's form."""
         again = event.reason == "overflow"
         return frames.CompactionEnd(event.reason, aborted=False, willRetry=again, result=result)
 
@@ -258,9 +258,9 @@ class Encoder:
     # --- the user's interface ----------------------------------------------------------------
 
     def ui(self, method: str, id: str = "", **fields: Json) -> list[PiFrame]:
-        """A request to the user's interface; generation A has none.
+        """Return a request to the client's user interface; generation A has none.
 
-        Whoever is there now is asked, in whatever words the run began.
+        The peer's current generation decides, not the one the run began with.
         """
         if self._peer.generation == "a":
             return []
@@ -291,7 +291,7 @@ class Encoder:
     # --- messages ----------------------------------------------------------------------------
 
     def system(self, shown: messages.PiSystem) -> list[PiFrame]:
-        """The system message of a conversation that begins; generation C shows it."""
+        """Return the system message of a new conversation; generation C shows it."""
         return [*self._open_turn(), *self._pair(shown)]
 
     def _pair(self, shown: messages.PiMessage) -> list[PiFrame]:
@@ -307,7 +307,7 @@ class Encoder:
         return PiStream(head, self._budget)
 
     def _head(self, stop: Stop, error: str | None = None) -> messages.PiAssistant:
-        """An assistant message without content."""
+        """Return an assistant message without content."""
         provider, model, api = self._model
         origin = Origin(provider, model, api, stop, self._usage, error)
         return messages.assistant_to_pi(Message("assistant", (), time.time(), origin))
@@ -337,7 +337,7 @@ class Encoder:
             shown = replace(shown, errorMessage=ABORTED)
         if self._stream is None:
             out.append(frames.MessageStart(shown))
-        else:  # blocks that were cut short do not end
+        else:  # interrupted blocks get no end
             out += self._stream.flush() if cut else self._stream.finish()
         self._stream = None
         if self._retry is not None and not cut:
@@ -351,7 +351,7 @@ class Encoder:
     # --- turns -------------------------------------------------------------------------------
 
     def _open_turn(self, *, keep: bool = False) -> list[PiFrame]:
-        """Make sure that a turn is open; one that had its answer is closed, unless kept."""
+        """Open a turn if none is; first close one that has its answer, unless `keep`."""
         out: list[PiFrame] = []
         if not self.running:
             self.running, self._messages, self._told_error = True, [], False
@@ -372,7 +372,7 @@ class Encoder:
             if call.id not in turn.results and call.id in turn.started:
                 lost = ToolResult(call.id, (Text(NO_RESULT),), is_error=True, name=call.name)
                 out += self._tool_end(call, lost, 0.0)
-        if self._turn is None:  # the last of those closed it
+        if self._turn is None:  # the last result closed it
             return out
         self._turn, self._usage = None, Usage()
         assert turn.message is not None
@@ -386,13 +386,13 @@ class Encoder:
         return self._tools_called(turn) if turn.calls else self._close_turn()
 
     def _void_turn(self, reason: str) -> list[PiFrame]:
-        """A message that was cut, and is said anew in the next turn."""
+        """End the turn with a failed message, which the next turn generates again."""
         out = self._cut_short("error", reason)
-        self._told_error = False  # an error that follows is another one
+        self._told_error = False  # a later error is a different one
         return out
 
     def _cut_short(self, stop: Literal["error", "aborted"], error: str | None) -> list[PiFrame]:
-        """The turn ends here; the message that says so is made up if the model said nothing."""
+        """End the turn as failed or aborted; without output, make up the message for that."""
         self._told_error = True
         out: list[PiFrame] = []
         if self._turn is not None and self._turn.message is not None:
@@ -408,7 +408,7 @@ class Encoder:
         return out + self._close_turn()
 
     def _error(self, message: str) -> list[PiFrame]:
-        """An error outside of a turn (a limit, a guard): in pi's words a message that failed."""
+        """Report an error outside of a turn (a limit, a guard): in pi, as a failed message."""
         if self._told_error:
             self._told_error = False
             return []
@@ -444,7 +444,7 @@ class Encoder:
     # --- tools -------------------------------------------------------------------------------
 
     def _tools_called(self, turn: PiTurn) -> list[PiFrame]:
-        """All tools of a turn are told at once, before the first one runs."""
+        """Start all tools of a turn at once, before the first one runs."""
         return [frame for call in turn.calls for frame in self._tool_start(call)]
 
     def _tool_start(self, call: ToolCall) -> list[PiFrame]:
@@ -490,6 +490,6 @@ class Encoder:
         return [frames.ToolExecutionEnd(call.id, call.name, output, shown.isError, milliseconds)]
 
     def _tools_done(self, turn: PiTurn) -> list[PiFrame]:
-        """The results are messages when all tools have returned."""
+        """Send the results as messages, after all tools have returned."""
         shown = (turn.results[call.id] for call in turn.calls)
         return [*(frame for message in shown for frame in self._pair(message)), *self._close_turn()]

@@ -1,4 +1,4 @@
-"""pi's `export_html`: the session as one page, also where it has no file."""
+"""pi's `export_html`: the session as one HTML page, even if it has no file."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from zot.sessions.rows import Meta, rfc3339
 
 
 def export_file(path: str, words: Sequence[str]) -> str:
-    """Make a page of a session file, here or where the first word says; its path. Raises ZotError:
-    it cannot be read or written."""
+    """Export a session file as HTML, to the working directory or the first word; return the path.
+    Raises ZotError: it cannot be read or written."""
     return export(path, words[0] if words else ".", "html")
 
 
 def export_html(session: Session, target: str | None, cwd: Path) -> str:
-    """Write the page; its path. Raises CommandError: nothing was said yet, or it cannot be
-    written."""
+    """Write the page; return its path. Raises CommandError: the session is empty, or the file
+    cannot be written."""
     if session.message_count() == 0:
         raise CommandError("there is nothing to export: nothing was said yet")
     path = path_of(session)

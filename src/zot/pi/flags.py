@@ -1,6 +1,5 @@
-"""pi's command line in the words of ours. What pi has and zot has not is left out silently, as pi
-itself does with flags it does not know: a client must not fail over a flag for its terminal.
-"""
+"""pi's command line as zot's options. Flags without an equivalent are ignored silently, as pi does
+with unknown flags: a client must not fail over a flag for its terminal."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ WITH_VALUE = (
     "-xt",
     "--mcp-config",
 )
-"""Flags of pi that zot has no use for, and that take a value."""
+"""Ignored flags of pi that take a value."""
 TOOLS = {"find": "glob", "ls": "glob"}
-"""pi's tools that have another name here."""
+"""pi's names of tools that zot names differently."""
 
 
 def parse_pi(argv: Sequence[str]) -> Options:
-    """The command line as options. Raises UsageError: a flag that zot knows lacks its value, or
-    `@file` was given in rpc mode."""
+    """Parse the command line. Raises UsageError: a flag that zot knows lacks its value or has an
+    invalid one, or `@file` was given in rpc mode."""
     options = parse(list(_translated(iter(argv))))
     mode = options.mode or "text"
     if mode not in MODES:
@@ -64,7 +63,7 @@ def _translated(words: Iterator[str]) -> Iterator[str]:
             if not equals:
                 next(words, None)
         elif name == "--approve" and not equals:
-            continue  # pi's own, about trusting a folder; ours needs the names of tools
+            continue  # pi's flag for trusting a folder; ours needs tool names
         elif name in FLAGS:
             yield from _known(name, equals, value, words)
 
@@ -76,7 +75,7 @@ def _known(name: str, equals: str, value: str, words: Iterator[str]) -> Iterator
     if not equals:
         following = next(words, None)
         if following is None:
-            yield name  # the parser says what is missing
+            yield name  # the parser reports the missing value
             return
         value = following
     if name == "--thinking" and value not in LEVEL_WORDS:
@@ -93,7 +92,7 @@ def _tools(value: str) -> Iterator[str]:
 
 
 def _with_model(options: Options) -> Options:
-    """`--model provider/id:level` says three things at once."""
+    """Split `--model provider/id:level` into its three parts."""
     model, level = options.model, options.reasoning
     head, colon, tail = model.rpartition(":")
     if colon and tail in LEVEL_WORDS:
@@ -105,16 +104,16 @@ def _with_model(options: Options) -> Options:
 
 
 def _text(value: str) -> str:
-    """The text itself, or the content of the file it names."""
+    """Return the text itself, or the content of the file it names."""
     try:
         path = Path(value).expanduser()
         return path.read_text("utf-8", "replace") if path.is_file() else value
-    except (OSError, ValueError, RuntimeError):  # too long for a name, or no home to expand
+    except (OSError, ValueError, RuntimeError):  # too long for a name, or no home directory
         return value
 
 
 def _word(word: str) -> str:
-    """A word of the prompt; `@path` brings the text of a file."""
+    """Return a word of the prompt; for `@path`, the content of the file."""
     if not word.startswith("@"):
         return word
     path = Path(word[1:]).expanduser()

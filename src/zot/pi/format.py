@@ -1,8 +1,8 @@
-"""pi's session format (version 3; 1 and 2 are read) as another writing of the same session.
+"""pi's session format (version 3; 1 and 2 are read) as another encoding of a session.
 
-Entries to rows and back; opens no file. pi has one row for each tool result where ours has one
-message for all of a turn, and starts a new root where ours notes that the conversation was
-cleared: that is why the encoder has memory.
+Converts entries to rows and back; opens no file. pi has a row per tool result where zot has one
+message per turn, and starts a new root where zot records that the conversation was cleared: that is
+why the encoder is stateful.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ _OWN_ROWS = (
     "context_edit",
     "thinking_level_change",
 )
-"""Rows of pi's that ours has no word for; kept verbatim."""
+"""pi's rows without an equivalent in zot; stored verbatim."""
 
 
 # --- writing ---------------------------------------------------------------------------------
 
 
 class PiWriter:
-    """Rows for the entries of one session, in order; a Writer."""
+    """A Writer that encodes the entries of one session, in order."""
 
     def __init__(self, meta: Meta, last: str | None = None) -> None:
         self._meta = meta
         self.last = last
         self._root: str | None = None
-        """What the first entries hang on: rows for what a zot file has in its head."""
+        """Parent of the first entries: the last of the rows for data that zot has in its header."""
         self._first: dict[str, str] = {}
-        """The first row that a message became."""
+        """Id of the first row of each message."""
         self._last: dict[str, str | None] = {}
-        """The row that the children of an entry hang on."""
+        """Parent row for the children of an entry."""
         self._noted: dict[str, str] = {}
-        """Results that are already written, by call, with the row's id."""
+        """Row ids of results that are already written, by call."""
 
     def head(self) -> bytes:
         meta, self._root = self._meta, None
@@ -90,7 +90,7 @@ class PiWriter:
         return b"".join(map(encode_line, self.rows(entry, session)))
 
     def rows(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
-        """The rows of an entry; perhaps none."""
+        """Return the rows of an entry; may be empty."""
         values = self._values(entry, session)
         ids = [_derived(entry.id, position) for position in range(len(values))][:-1]
         ids += [entry.id] if values else []
@@ -107,11 +107,11 @@ class PiWriter:
         return rows
 
     def _name_messages(self, entry: Entry, ids: list[str], session: Session) -> None:
-        """Remember where the messages of an entry begin: a compaction may name them."""
+        """Record the first row of each message of an entry: a compaction may refer to it."""
         match entry.body:
             case Message("tool", (ToolResult(call), *_)) if self._is_noted(call, session):
                 self._first[entry.id] = self._noted[call]
-            case entries.Replaced(messages):  # each has an id of its own
+            case entries.Replaced(messages):  # each message has its own id
                 counts = [len(to_pi(message)) for message in messages]
                 at = len(ids) - sum(counts)
                 for number, count in enumerate(counts):
@@ -122,11 +122,11 @@ class PiWriter:
                 self._first[entry.id] = ids[0]
 
     def _is_noted(self, call: str, session: Session) -> bool:
-        """Whether the result is in the file; a note that could not be written is not."""
+        """Whether the result is in the session; a note that could not be written is not."""
         return self._noted.get(call) in session.entries
 
     def row_of(self, entry_id: str) -> str | None:
-        """The row that stands for an entry that was encoded."""
+        """Return the row that stands for an encoded entry."""
         return self._last.get(entry_id, entry_id)
 
     def _values(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
@@ -148,7 +148,7 @@ class PiWriter:
                 return self._told_again(entry, session)
             case Compaction():
                 kept = session.context_at(entry.parent).kept(entry.body)
-                # Nothing kept: pi wants the row's own id there, which no row before it has.
+                # Nothing kept: pi wants the row's own id here, which matches no earlier row.
                 return [self._compaction(entry.body, kept[0][0] if kept else entry.id)]
             case entries.ModelChange(provider, model):
                 return [{"type": "model_change", "provider": provider, "modelId": model}]
@@ -167,7 +167,7 @@ class PiWriter:
                 assert_never(entry.body)
 
     def _told_again(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
-        """The model and the level, which a new root does not have from the rows before it."""
+        """Return rows for the model and level, which a new root does not inherit."""
         path = session.path(entry.parent) if entry.parent in session.entries else []
         told: dict[type, Body] = {type(earlier.body): earlier.body for earlier in path}
         if self._meta.model:
@@ -217,7 +217,7 @@ def _derived(id: str, position: int) -> str:
 
 
 def _milliseconds(time: str) -> str:
-    """pi's clock: RFC 3339 with three digits."""
+    """Format a time for pi: RFC 3339 with milliseconds."""
     head, dot, rest = time.rstrip("Z").partition(".")
     return f"{head}.{(rest if dot else '').ljust(3, '0')[:3]}Z"
 
@@ -226,13 +226,13 @@ def _milliseconds(time: str) -> str:
 
 
 class PiTranscript(SessionReader):
-    """The rows of a pi file."""
+    """Reader of a pi session file."""
 
     def __init__(self) -> None:
         super().__init__()
         self.version = VERSION
         self._lines: dict[int, str] = {}
-        """Line numbers to ids, for the first version, which counts lines."""
+        """Ids by line number, for version 1, which refers to lines."""
 
     def _take(self, line: bytes, number: int) -> None:
         row = decode_object(line)
@@ -242,7 +242,7 @@ class PiTranscript(SessionReader):
             self._row(row, number)
 
     def entries(self) -> Mapping[str, Entry]:
-        """All entries; results of one turn that pi has in rows of their own are put together."""
+        """Return all entries; results of one turn, which pi has in separate rows, are merged."""
         return _merged(self._entries)
 
     def sealed(self) -> str:
@@ -260,7 +260,7 @@ class PiTranscript(SessionReader):
             started=_text(row, "timestamp"),
             parent=_text(row, "parentSession") or UNSET,
         )
-        if "thinkingLevel" in row:  # the first version has it here
+        if "thinkingLevel" in row:  # only in version 1
             self._row({**row, "type": "thinking_level_change", "id": ""}, number)
 
     def _row(self, row: dict[str, Json], number: int) -> None:
@@ -296,7 +296,7 @@ class PiTranscript(SessionReader):
         kept = row.get("firstKeptEntryId")
         index = row.get("firstKeptEntryIndex")
         if isinstance(index, int):
-            # Counts lines from 0, the header among them; ours are counted from 1.
+            # Zero-based line index that includes the header; our line numbers start at 1.
             later = [id for number, id in self._lines.items() if number >= index + 1]
             kept = later[0] if later else None
         details, usage, tokens = row.get("details"), row.get("usage"), row.get("tokensBefore")
@@ -310,7 +310,7 @@ class PiTranscript(SessionReader):
 
 
 def _for_the_model(row: dict[str, Json]) -> Body:
-    """Rows that the model reads as a message of the user."""
+    """Convert a row that the model reads as a user message."""
     role = "branchSummary" if row["type"] == "branch_summary" else "custom"
     return from_pi({**_rest(row), "role": role}) or entries.Custom(row["type"], _rest(row))
 
@@ -340,7 +340,7 @@ def _joined(before: Entry, entry: Entry) -> Entry:
 
 
 def _pointing(entry: Entry, moved: Mapping[str, str]) -> Entry:
-    """The entry, with what it points to under its new id."""
+    """Return the entry with its references mapped to the new ids."""
     body = entry.body
     if isinstance(body, Compaction) and body.first_kept is not None:
         body = msgspec.structs.replace(body, first_kept=_end(body.first_kept, moved))

@@ -1,4 +1,4 @@
-"""What pi's wire sends, as types with pi's own names. Shapes only; the encoders fill them."""
+"""Frames of pi's protocol, with pi's own names. Types only; the encoders fill them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Reason = Literal["manual", "threshold", "overflow"]
 
 
 class PiFrame(Frozen, tag_field="type"):
-    """Base of all frames; what is UNSET is not sent."""
+    """Base of all frames; UNSET fields are not sent."""
 
 
 class SpecError(PiFrame, tag="error"):
-    """Generation A's answer to input it cannot use."""
+    """Generation A's answer to invalid input."""
 
     error: str
 
@@ -123,7 +123,7 @@ class CompactionResult(Frozen):
 
 
 class SpecCompaction(PiFrame, tag="compaction"):
-    """Generation A's only word for a compaction that is done."""
+    """Generation A's only frame for a finished compaction."""
 
     summary: str
     tokensBefore: int
@@ -201,7 +201,7 @@ class PiModel(Frozen):
     reasoning: bool
     input: list[str]
     cost: PiPrice
-    """Of a million tokens."""
+    """Dollars per million tokens."""
     contextWindow: int
     maxTokens: int
     headers: dict[str, str] | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""How the generations of pi's protocol differ in what they tell, and which one is spoken now."""
+"""The encoders for the generations of pi's protocol, and the choice of the current one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NEWER = (
     frames.AutoRetryEnd,
     frames.QueueChanged,
 )
-"""What generation A has no word for."""
+"""Frames that generation A does not have."""
 
 
 class EncoderA(Encoder):
-    """The document: one tool after the other, and nothing that came later."""
+    """The documented protocol: one tool after the other, and nothing added later."""
 
     generation = "a"
 
@@ -54,7 +54,7 @@ class EncoderA(Encoder):
         return frames.AgentEnd(self._messages)
 
     def _tools_called(self, turn: PiTurn) -> list[PiFrame]:
-        return []  # each is told when it runs
+        return []  # each is reported when it runs
 
     def _tool_progress(self, id: str, text: str, now: float) -> list[PiFrame]:
         return []
@@ -71,13 +71,13 @@ class EncoderA(Encoder):
 
 
 class EncoderB(Encoder):
-    """The whole message in every update."""
+    """Sends the whole message in every update."""
 
     generation = "b"
 
 
 class EncoderC(Encoder):
-    """Updates are deltas only."""
+    """Sends deltas only."""
 
     generation = "c"
     first_stop = "pending"
@@ -90,7 +90,7 @@ ENCODERS: dict[Generation, type[Encoder]] = {"a": EncoderA, "b": EncoderB, "c": 
 
 
 class Encoders:
-    """The encoder for what the peer has shown itself to be."""
+    """Selects the encoder for the peer's generation."""
 
     def __init__(self, peer: PiPeer) -> None:
         self._peer = peer
@@ -98,7 +98,7 @@ class Encoders:
 
     @property
     def current(self) -> Encoder:
-        """A run goes on in the words it began with, whatever the peer shows itself to be."""
+        """The encoder to use now; a run keeps its own, even if the peer's generation changes."""
         before = self._current
         if not before.running and before.generation != self._peer.generation:
             self._current = ENCODERS[self._peer.generation](self._peer, before)

@@ -1,8 +1,8 @@
-"""Messages as pi writes them, and back. Ours are typed on the way out; what pi wrote is read from
-plain JSON objects, which are open to keys of its users.
+"""Conversion of messages to pi's form and back. Messages for pi are typed; messages from pi are
+plain JSON objects, to which its users may add keys.
 
-pi knows more roles than a model does. Those become user messages for the model, and keep the
-original beside them, so that writing them again changes nothing.
+pi has more roles than models have. Messages of those roles become user messages for the model and
+keep the original object, so that writing them again changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zot.sessions.format import BadRow
 from zot.text import Frozen
 
 ORIGINAL = "pi"
-"""Key of a message's extra: the object pi wrote, where ours cannot say it all."""
+"""Key in a message's extra for the object pi wrote, where ours cannot express it all."""
 
 _STOPS: dict[types.Stop, str] = {
     "end": "stop",
@@ -52,7 +52,7 @@ def api_word(api: str) -> str:
 
 
 class PiPart(Frozen, tag_field="type"):
-    """Base of what a message is made of."""
+    """Base of the parts of a message."""
 
 
 class TextPart(PiPart, tag="text"):
@@ -70,7 +70,7 @@ class ThinkingPart(PiPart, tag="thinking"):
     thinkingSignature: str | UnsetType = UNSET
     redacted: bool | UnsetType = UNSET
     opaque: dict[str, types.Json] | UnsetType = UNSET
-    """Ours: what a provider wants back that pi has no word for."""
+    """Our own field: provider data to send back, for which pi has no field."""
 
 
 class CallPart(PiPart, tag="toolCall"):
@@ -84,7 +84,7 @@ Part = TextPart | ImagePart | ThinkingPart | CallPart
 
 
 class PiPrice(Frozen):
-    """Dollars, for tokens of each kind."""
+    """Dollars per kind of token."""
 
     input: float
     output: float
@@ -141,7 +141,7 @@ class PiSummary(Frozen, tag_field="role", tag="compactionSummary"):
 
 
 class PiSystem(Frozen, tag_field="role", tag="system"):
-    """The message that opens a conversation in generation C."""
+    """The first message of a conversation in generation C."""
 
     sections: dict[str, str]
     toolsAdded: list[types.Json]
@@ -150,11 +150,11 @@ class PiSystem(Frozen, tag_field="role", tag="system"):
 
 
 PiMessage = PiUser | PiAssistant | PiResult | PiSummary | PiSystem | dict[str, types.Json]
-"""An object stands for one that pi wrote."""
+"""A message for pi; a dict is an object that pi wrote."""
 
 
 def to_pi(message: types.Message) -> list[PiMessage]:
-    """One message, or one for each result of a tool message."""
+    """Convert a message; a tool message becomes one message per result."""
     extra = message.extra or {}
     if isinstance(original := extra.get(ORIGINAL), dict):
         return [original]
@@ -215,7 +215,7 @@ def _part(block: types.Block) -> Part:
             return _thinking(block)
         case types.ToolCall(id, name, args):
             return CallPart(id, name, args or {}, signatures.of_call(block) or UNSET)
-        case types.ToolResult():  # never inside one message with others in pi; kept readable
+        case types.ToolResult():  # never mixed with other blocks in pi; kept readable
             return TextPart(text_of(block.content))
 
 
@@ -233,12 +233,11 @@ def text_of(blocks: Iterable[types.Block]) -> str:
 
 
 class NotAMessage(BadRow):
-    """An object that is none of pi's messages."""
+    """The object is not a message of pi."""
 
 
 def from_pi(value: types.Json) -> types.Message | None:
-    """A message of the conversation; None for one that pi keeps from the model. Raises NotAMessage:
-    it is none."""
+    """Convert pi's message; None if pi hides it from the model. Raises NotAMessage."""
     if not isinstance(value, dict):
         raise NotAMessage("a message that is no object")
     time = _number(value.get("timestamp")) / 1000

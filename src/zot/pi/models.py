@@ -1,4 +1,4 @@
-"""How a pi client names models: by a part of an id, or by a pattern."""
+"""Selection of models as pi clients do it: by a part of an id, or by a pattern."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zot.settings.resolve import DEFAULT_PROVIDER, Setup, resolve
 
 
 def scoped(models: Models, patterns: str) -> list[Model]:
-    """Those that `--models` names, in its order; empty without the flag."""
+    """Return the models that `--models` names, in its order; empty without the flag."""
     wanted = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
     matching: dict[tuple[str, str], Model] = {}
     every = models.all() if wanted else ()
@@ -28,8 +28,8 @@ def scoped(models: Models, patterns: str) -> list[Model]:
 
 
 def resolve_pi(options: Options, around: Surroundings) -> Setup:
-    """As `resolve`; a model may also be named by a part of its id, as pi allows. Raises
-    ConfigError: it cannot be found, or there is no credential."""
+    """Like `resolve`, but the model may also be a part of an id, as in pi. Raises ConfigError: it
+    cannot be found, or there is no credential."""
     setup = resolve(options, around)
     if not options.model or setup.model.source != "unlisted":
         return setup
@@ -40,7 +40,8 @@ def resolve_pi(options: Options, around: Surroundings) -> Setup:
 
 
 def near(options: Options, home: str) -> Model | None:
-    """The model whose id holds what the user wrote: the shortest, and of those the newest."""
+    """Return the model whose id contains the user's text: the shortest id; among equals the last in
+    alphabetical order, usually the newest."""
     known = Known(home)
     provider = known.provider(options.provider or DEFAULT_PROVIDER).name
     models = [model for model in known.all(provider) if matches(options.model, model)]
@@ -49,7 +50,7 @@ def near(options: Options, home: str) -> Model | None:
 
 
 def matches(pattern: str, model: Model) -> bool:
-    """An exact id, a pattern with stars, or a part of the id; a `:level` at the end is left out."""
+    """Whether an id, glob or part of an id matches the model; a final `:level` is ignored."""
     pattern = without_level(pattern).lower()
     names = (model.id.lower(), f"{model.provider}/{model.id}".lower())
     if any(letter in pattern for letter in "*?["):

@@ -1,6 +1,5 @@
-"""`zot --mode json`: one prompt, pi's events as lines, then the end. The first line is the
-session's header.
-"""
+"""`zot --mode json`: answer one prompt, print pi's events as lines, exit. The first line is the
+session's header."""
 
 from __future__ import annotations
 
@@ -29,10 +28,10 @@ from zot.writer import LineWriter
 
 
 def run(plan: Plan, prompt: str, generation: str) -> int:
-    """Answer the prompt; 0 when it went well, 1 when it failed, 128 + N after signal N. Raises
+    """Answer the prompt; return 0 on success, 1 on failure, 128 + N after signal N. Raises
     ZotError: it could not even begin."""
     setup, session = plan.setup, plan.session
-    assert session is not None  # pi/plan.py
+    assert session is not None  # set by pi/plan.py
     sessions = PiSessions.of(setup)
     client = PiLines(generation, session)
     runtime = build_runtime(
@@ -55,11 +54,11 @@ def run(plan: Plan, prompt: str, generation: str) -> int:
 
 
 class PiLines(RuntimeClient):
-    """Writes every event as pi's lines."""
+    """Writes every event as lines of pi's protocol."""
 
     def __init__(self, generation: str, session: Session) -> None:
         self.lost = False
-        """Nobody reads any more."""
+        """Whether the reader of stdout is gone."""
         self.encoder = Encoders(PiPeer(pinned(generation or "c"))).current
         self.wire = claim_stdout()
         self.writer = LineWriter(self.wire, gone=self._reader_gone)
@@ -69,7 +68,7 @@ class PiLines(RuntimeClient):
         self.lost = True
 
     def nothing_runs(self) -> None:
-        """The head was all."""
+        """Do nothing: the header was all the output."""
 
     def wait(self, cancel: Cancel) -> None:
         self.writer.wait(cancel)

@@ -1,4 +1,4 @@
-"""What a mode of pi's is started from: a plan with the session that pi's flags name."""
+"""The start plan of pi's modes: a plan with the session that pi's flags name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from zot.settings.plan import Plan
 
 
 def with_session(plan: Plan) -> Plan:
-    """The plan with its session. Raises SessionError: it cannot be used."""
+    """Return the plan with its session. Raises SessionError: it cannot be used."""
     setup = plan.setup
     session = _first_session(setup.options, PiSessions.of(setup))
     if not setup.options.model and session.last_model is not None:
-        # That of the session goes on: to pi a provider that was named is no model.
+        # Keep the session's model: in pi, `--provider` alone does not select a model.
         setup = replace(setup, flags=replace(setup.flags, provider=""), notice="")
     return replace(plan, setup=setup, session=session)
 

@@ -1,4 +1,4 @@
-"""What pi's commands answer with: state, models, messages, entries, statistics. No I/O."""
+"""Data for the responses to pi's commands: state, models, messages, entries, statistics. No I/O."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILE_TOOLS = ("read", "write", "edit")
 
 
 def model(known: types.Model) -> frames.PiModel:
-    """A model as pi describes it."""
+    """Describe a model in pi's form."""
     price = known.price or types.Price(0.0, 0.0)
     info = PROVIDERS.get(known.provider)
     return frames.PiModel(
@@ -50,7 +50,7 @@ def messages(transcript: Iterable[types.Message]) -> list[PiMessage]:
 
 
 def count(transcript: Iterable[types.Message]) -> int:
-    """How many messages `messages` gives, without making them."""
+    """Return the number of messages that `messages` returns, without building them."""
     return sum(
         sum(isinstance(block, types.ToolResult) for block in message.content)
         if message.role == "tool"
@@ -76,7 +76,7 @@ def last_assistant_text(transcript: Sequence[types.Message]) -> str | None:
 
 
 def forkable(session: Session) -> list[frames.ForkPoint]:
-    """The user's own messages on the current branch."""
+    """Return the user's own messages on the current branch."""
     return [
         frames.ForkPoint(entry.id, first_text(entry.body))
         for entry in session.path()
@@ -85,7 +85,7 @@ def forkable(session: Session) -> list[frames.ForkPoint]:
 
 
 def is_own(entry: Entry) -> bool:
-    """Whether the user wrote it: not a summary, nor the output of a command."""
+    """Whether the user wrote the entry; summaries and command output do not count."""
     body = entry.body
     return (
         isinstance(body, types.Message) and body.role == "user" and "pi" not in (body.extra or {})
@@ -111,7 +111,7 @@ class Rows:
         self.leaf = None if session.leaf is None else writer.row_of(session.leaf)
 
     def since(self, id: str | None) -> list[dict[str, types.Json]] | None:
-        """Those after the one with this id; None if there is no such row."""
+        """Return the rows after the one with this id; None if there is no such row."""
         if id is None:
             return self.rows
         at = next((at for at, row in enumerate(self.rows) if row["id"] == id), None)
@@ -128,7 +128,7 @@ class Rows:
             if row["type"] == "label" and (node := nodes.get(row["targetId"])) is not None:
                 node |= {"label": row.get("label"), "labelTimestamp": row["timestamp"]}
         for node in nodes.values():
-            if node.get("label", "") is None:  # it was taken off again
+            if node.get("label", "") is None:  # the label was removed
                 del node["label"], node["labelTimestamp"]
         return roots
 
@@ -161,7 +161,7 @@ def stats(session: Session, path: str, context: int, window: int) -> frames.Sess
 
 
 def spent(session: Session) -> types.Usage:
-    """What the session cost, summaries included."""
+    """Return the usage of the session, summaries included."""
     total = types.Usage()
     for entry in list(session.entries.values()):
         body = entry.body
@@ -173,7 +173,7 @@ def spent(session: Session) -> types.Usage:
 
 
 def _last_telling(path: Sequence[Entry]) -> object:
-    """What the size of the context was last learned from."""
+    """Return the last message or compaction, which determines the size of the context."""
     for entry in reversed(path):
         if isinstance(entry.body, Compaction | types.Message):
             return entry.body
@@ -181,7 +181,7 @@ def _last_telling(path: Sequence[Entry]) -> object:
 
 
 def compaction(event: events.CompactDone, session: Session) -> frames.CompactionResult:
-    """A compaction's result. A kept-nothing one names itself, as it does in the file."""
+    """Return a compaction's result. If nothing was kept, it refers to itself, as in the file."""
     return frames.CompactionResult(
         summary=event.summary,
         firstKeptEntryId=event.first_kept or session.leaf or "",
@@ -193,7 +193,7 @@ def compaction(event: events.CompactDone, session: Session) -> frames.Compaction
 
 
 def touched_files(session: Session) -> frames.TouchedFiles:
-    """The files that the conversation read and changed."""
+    """Return the files that the conversation read and changed."""
     read, changed = set[str](), set[str]()
     for entry in session.path():
         for block in entry.body.content if isinstance(entry.body, types.Message) else ():

@@ -1,7 +1,7 @@
-"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients that were written for pi.
+"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients written for pi.
 
-The main thread reads and answers; runs, shell commands and extension commands have threads of
-their own, and answer when they are done.
+The main thread reads and answers; runs, shell commands and extension commands have their own
+threads, and answer when they are done.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from zot.settings.plan import Plan
 from zot.wire.serving import LineServer
 
 TICK = 0.05
-"""Seconds between two looks at what was held back."""
+"""Seconds between two attempts to send held-back frames."""
 SETTLING = object()
-"""The tag of an automatic compaction: the prompt before it is settled when it is done."""
+"""Tag of an automatic compaction; the prompt before it is settled when it is done."""
 
 
 def serve(plan: Plan) -> int:
-    """Serve until stdin closes or a signal comes; the exit code. Raises ZotError: a file that the
-    flags name cannot be used; nothing was written to stdout."""
+    """Serve until stdin closes or a signal comes; return the exit code. Raises ZotError: a file
+    named by a flag cannot be used; nothing was written to stdout."""
     return PiServer(plan).serve()
 
 
@@ -68,12 +68,12 @@ class PiServer(LineServer):
         self.peer = PiPeer(pi.pinned(options.pi_protocol))
         self._encoders = Encoders(self.peer)
         self._wire = threading.Lock()
-        """Held while frames are made and queued, so that the encoder sees one order."""
+        """Held while frames are encoded and queued, so that both happen in one order."""
         self._ticking = threading.Condition(self._wire)
         self._ended = False
         self._aborts: list[PiIncoming] = []
         self._retry: RetryPolicy | None = None
-        """As it was before the client changed it."""
+        """The policy before the client changed it."""
         self._lock = threading.Lock()
         self._compacted: CompactionResult | None = None
         self._compact_failed = False
@@ -82,7 +82,7 @@ class PiServer(LineServer):
             sessions=lambda: sessions,
             approval=approval_for(options, self, options.approve or ()),
             owns_process=True,
-            check_extensions=False,  # clients of pi pass extensions of pi's, which are left out
+            check_extensions=False,  # pi clients pass pi's extensions, which are ignored
         )
         runtime = build_runtime(plan, self, added)
         super().__init__()
@@ -102,22 +102,22 @@ class PiServer(LineServer):
 
     @property
     def encoder(self) -> Encoder:
-        """Only while `_wire` is held: it changes with what the peer shows itself to be."""
+        """The current encoder; hold `_wire`, as it changes with the peer's generation."""
         return self._encoders.current
 
     def _show_model(self) -> None:
-        """Only while `_wire` is held, as the encoder."""
+        """Pass the current model to the encoder; hold `_wire`."""
         model = self.runtime.model_in_use
         self.encoder.use_model(model.provider, model.id, model.api)
 
     def can_answer(self, what: Question) -> bool:
-        return self.peer.generation != "a"  # it has no dialogs
+        return self.peer.generation != "a"  # generation A has no dialogs
 
     # --- lines -------------------------------------------------------------------------------
 
     @property
     def drain(self) -> bool:  # type: ignore[override]  # decided when the input ends
-        """The oldest generation lets the run finish; the newer ones end at once."""
+        """Whether to finish the run when stdin closes: only the oldest generation does."""
         return self.peer.generation == "a"
 
     def is_whole(self, line: bytes) -> bool:
@@ -144,7 +144,7 @@ class PiServer(LineServer):
             self._handle(incoming, incoming.command)
         except ZotError as error:
             self.fail(incoming, error)
-        except Exception as error:  # a bug of ours ends this command, not the process
+        except Exception as error:  # a bug ends this command, not the process
             self.fail(incoming, internal_error(error))
 
     # --- commands ----------------------------------------------------------------------------
@@ -163,14 +163,14 @@ class PiServer(LineServer):
         elif isinstance(command, Look):
             self.answer(incoming, actions.look(command))
         elif isinstance(command, Slow):
-            # Here, not in the thread: an abort right behind it must find it.
+            # Created here, not in the thread, so that an abort right after it finds it.
             shell = self.runtime.new_shell() if isinstance(command, commands.Bash) else None
             self.in_thread(incoming, lambda: self._slow(incoming, command, shell))
         else:
             self._aside(incoming, command)
 
     def _work(self, incoming: PiIncoming, command: Work) -> None:
-        """What starts, steers or stops a run."""
+        """Handle commands that start, steer or stop a run."""
         runtime = self.runtime
         match command:
             case commands.Prompt():
@@ -196,7 +196,7 @@ class PiServer(LineServer):
                 assert_never(command)
 
     def _slow(self, incoming: PiIncoming, command: Slow, shell: Cancel | None) -> dict[str, Json]:
-        """What has a thread of its own; the answer."""
+        """Run a slow command in its thread; return the response data."""
         match command:
             case commands.Bash(text, hidden):
                 return self.actions.bash(incoming, text, hidden, shell)
@@ -225,7 +225,7 @@ class PiServer(LineServer):
         files = pi.files(command)
         if not command.message.strip() and not files.images:
             raise CommandError("the prompt is empty: give a message or an image")
-        if command.message.startswith("/"):  # perhaps a command; also while a run is going on
+        if command.message.startswith("/"):  # may be a command; also during a run
             self.in_thread(incoming, lambda: self._command(incoming, command, files))
         else:
             self._hear(incoming, command, files)
@@ -233,7 +233,7 @@ class PiServer(LineServer):
     def _command(
         self, incoming: PiIncoming, command: commands.Prompt, files: pi.PromptFiles
     ) -> dict[str, Json] | None:
-        """A prompt that may be an extension's command: it is answered when the command is done."""
+        """Handle a prompt that may be an extension's command; answer when the command is done."""
         made = self.actions.run_command(command.message)
         if made is None:
             return {"disposition": "handled"}
@@ -247,8 +247,8 @@ class PiServer(LineServer):
         files: pi.PromptFiles,
         call: ToolCall | None = None,
     ) -> None:
-        """Start a run, or let the one that is going on hear the message. `call`: a tool that runs
-        first, which only a run of its own can."""
+        """Start a run, or pass the message to the current one. `call`: a tool to run first, which
+        needs a run of its own."""
         runtime = self.runtime
         running = None if call is not None else runtime.running
         if running is not None and running.kind == "prompt" and self.peer.generation != "a":
@@ -283,7 +283,7 @@ class PiServer(LineServer):
         )
 
     def _abort(self, incoming: PiIncoming) -> None:
-        """Answered when everything has come to rest."""
+        """Abort the run; the answer is sent when everything is idle."""
         with self._lock:
             self._aborts.append(incoming)
         if not self.runtime.abort():
@@ -315,7 +315,7 @@ class PiServer(LineServer):
                 assert_never(command)
 
     def set_level(self, level: Level) -> None:
-        """Think so much, as far as the model can; told when it is a change."""
+        """Set the thinking level, clamped to the model's levels; report a change."""
         runtime = self.runtime
         level = clamped(level, runtime.model)
         if level != runtime.settings.reasoning:
@@ -367,7 +367,7 @@ class PiServer(LineServer):
             self._show_model()
 
     def _run_ended(self, run: Run) -> None:
-        """Called by the runtime's own thread, between this run and the next."""
+        """Handle the end of a run; called by the runtime's thread, before the next run."""
         if run.kind == "compact":
             self._compact_ended(run)
         else:
@@ -381,7 +381,7 @@ class PiServer(LineServer):
                 runtime.compact(reason="threshold", tag=SETTLING)
                 return
             except CommandError:
-                pass  # it is closed: nothing follows
+                pass  # closed: nothing follows
         self._settle(aborted=run.stop == "aborted")
 
     def _compact_ended(self, run: Run) -> None:
@@ -402,7 +402,7 @@ class PiServer(LineServer):
         self._answer_aborts()
 
     def _tick(self) -> None:
-        """Send what was held back to keep snapshots within their budget."""
+        """Send frames that were held back to keep snapshots within their budget."""
         while True:
             with self._wire:
                 while not self.encoder.holds_back and not self._ended:
@@ -429,7 +429,7 @@ class PiServer(LineServer):
             self._write(frames)
 
     def show(self, method: str, **fields: Json) -> None:
-        """Have the client's interface show something."""
+        """Send a request to the client's user interface."""
         with self._wire:
             self._write(self.encoder.ui(method, **fields))
 
@@ -438,7 +438,7 @@ class PiServer(LineServer):
             self.writer.put(encode_line(frame))
 
     def in_thread(self, incoming: PiIncoming, work: Callable[[], dict[str, Json] | None]) -> None:
-        """Do something slow; its result is the answer, unless it answered itself."""
+        """Run slow work in a thread; send its result as the answer, unless it is None."""
 
         def do() -> None:
             try:

@@ -1,7 +1,7 @@
-"""Where the sessions of pi's dialect are, and how one is opened, forked and copied.
+"""Location of the sessions in pi's dialect; opening, forking and copying them.
 
-They are files of pi's own format in pi's own layout, so that either program can go on with them:
-`<agent directory>/sessions/--<working directory>--/<time>_<id>.jsonl`.
+Files have pi's format and layout, so that either program can continue them: `<agent
+directory>/sessions/--<working directory>--/<time>_<id>.jsonl`.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from zot.settings.resolve import Setup
 
 
 class PiSessions:
-    """The sessions of one working directory; in memory only, where nothing is kept."""
+    """The sessions of one working directory, in files or in memory only."""
 
     def __init__(self, cwd: str, directory: str | None) -> None:
         self.cwd = cwd
         self.directory = directory
-        """None: nothing is kept."""
+        """Folder of the files; None: sessions are in memory only."""
 
     @classmethod
     def of(cls, setup: Setup) -> PiSessions:
-        """Where the flags and pi's variables say."""
+        """Use the location given by the flags and pi's environment variables."""
         directory = sessions_directory(setup.cwd, setup.around, setup.options.session_dir)
         return cls(setup.cwd, None if setup.options.no_session else directory)
 
     def new(self, *, parent: str = "", entries: Iterable[Entry] = (), id: str = "") -> Session:
-        """A session that goes on from a copy of these entries. Its file appears with the first
-        thing that is said. Raises SessionError: it cannot be written."""
+        """Create a session with a copy of these entries. Its file appears with the first message.
+        Raises SessionError: it cannot be written."""
         id = id or new_session_id()
         if self.directory is None:
             return Session(id=id, entries=entries)
@@ -49,11 +49,11 @@ class PiSessions:
         return self._create(path, id, started, parent, list(entries))
 
     def open(self, name: str, current: Session | None = None) -> Session:
-        """The session in a file, of pi's format or ours; `current` if that is it. Raises
+        """Open a file of pi's format or ours; return `current` if it has that file. Raises
         SessionError: there is none, or it cannot be used."""
         path = os.path.expanduser(name)
         if current is not None and is_same_file(path, path_of(current)):
-            return current  # the file that is open is locked, by us
+            return current  # we hold the lock of the open file
         if not os.path.exists(path):
             raise SessionError(f"there is no session {path!r}")
         if self.directory is not None:
@@ -62,8 +62,8 @@ class PiSessions:
         return Session(id=loaded.meta.id or None, entries=loaded.entries.values())
 
     def find(self, wanted: str) -> Session:
-        """By path, or by an id or its beginning; a path that does not exist is a new session.
-        Raises SessionError: it cannot be used."""
+        """Find a session by path, id or prefix of an id; a path that does not exist is a new
+        session. Raises SessionError: it cannot be used."""
         if os.path.sep in wanted or wanted.endswith(".jsonl") or self.directory is None:
             if os.path.exists(os.path.expanduser(wanted)) or self.directory is None:
                 return self.open(wanted)
@@ -76,13 +76,13 @@ class PiSessions:
         return self.open(fitting)
 
     def with_id(self, id: str) -> Session:
-        """The session with exactly this id, or a new one that gets it."""
+        """Open the session with exactly this id, or create it."""
         path = self._path_with(f"{id}.jsonl") if id else None
         return self.new(id=id) if path is None else self.open(path)
 
     def copy(self, wanted: str, id: str = "") -> Session:
-        """A new session that goes on from a copy of another one. Raises SessionError: there is
-        none, or it cannot be used."""
+        """Create a session with a copy of another one. Raises SessionError: there is none, or it
+        cannot be used."""
         source = self.find(wanted)
         try:
             return self.new(parent=path_of(source), entries=source.path(), id=id)
@@ -116,14 +116,14 @@ class PiSessions:
         raise SessionError("pi has a page of a session only: export_html")
 
     def _path_with(self, id: str) -> str | None:
-        """The file of the session whose id begins so."""
+        """Return the file of the session whose id has this prefix."""
         for path in session_paths(self.directory) if self.directory is not None else ():
             if os.path.basename(path).partition("_")[2].startswith(id):
                 return path
         return None
 
     def latest(self) -> Session:
-        """The one that was written to last, or a new one."""
+        """Open the session that was written last, or create one."""
         paths = session_paths(self.directory) if self.directory is not None else []
         return self.open(paths[0]) if paths else self.new()
 
@@ -146,7 +146,7 @@ class PiSessions:
 
 
 def agent_directory(around: Surroundings) -> str:
-    """pi's own variable, else a folder of ours: zot does not write into pi's home unasked."""
+    """Return the folder in pi's variable, else our own: pi's home is only used on request."""
     named = around.environ.get("PI_CODING_AGENT_DIR", "").strip()
     return os.path.expanduser(named) if named else os.path.join(around.home, "pi-agent")
 

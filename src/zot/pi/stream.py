@@ -1,9 +1,9 @@
-"""An assistant message of pi's while it streams: which block is open, what it holds, and the
-updates to send. Pure: the time is handed in.
+"""State of a pi assistant message while it streams: the open block, its content, and the updates to
+send. Pure: the caller passes the time.
 
-Generations A and B want the whole message in every update, which is quadratic. Here snapshots
-have a budget of bytes a second: while it lasts every delta is an update of its own, and when it
-is used up deltas are joined until it has grown again. Nothing is lost, and every snapshot is true.
+Generations A and B want the whole message in every update, which is quadratic. Therefore snapshots
+have a budget in bytes per second: while it lasts, every delta is sent as an update; when it is used
+up, deltas are joined until it has grown again. Nothing is lost, and every snapshot is correct.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _NO_USAGE = Raw(msgspec.json.encode(usage_to_pi(Usage())))
 
 
 class Budget:
-    """Bytes that may be spent on snapshots; it grows with time up to a limit."""
+    """Byte budget for snapshots; refilled over time, up to BURST."""
 
     def __init__(self) -> None:
         self._left = float(BURST)
         self._at = 0.0
 
     def allows(self, size: int, now: float) -> bool:
-        """Whether so much can be spent. What is larger than the burst waits for a full one."""
+        """Whether `size` bytes may be sent; sizes above BURST need a full budget."""
         self._left = min(float(BURST), self._left + max(0.0, now - self._at) * BYTES_A_SECOND)
         self._at = now
         return min(size, BURST) <= self._left
@@ -68,14 +68,14 @@ class GrowingBlock:
 
 
 class PiStream:
-    """One assistant message. Every method returns the updates that are due."""
+    """An assistant message. Every method returns the updates that are due."""
 
     def __init__(
         self, head: PiAssistant, budget: Budget | None, *, as_documented: bool = False
     ) -> None:
         """`head` is the message without content; no `budget` means deltas only.
 
-        `as_documented` leaves out what newer generations added.
+        `as_documented` omits additions of newer generations.
         """
         self._usage: Raw | UnsetType = UNSET if as_documented else _NO_USAGE
         self._named = not as_documented
@@ -89,13 +89,13 @@ class PiStream:
 
     @property
     def waiting(self) -> bool:
-        """There are deltas that were held back."""
+        """Whether deltas are held back."""
         return bool(self._waiting)
 
     def content(self) -> list[Part]:
         return [block.shown() for block in self._blocks]
 
-    # --- what comes from the model -----------------------------------------------------------
+    # --- output of the model -----------------------------------------------------------------
 
     def say(self, kind: Literal["text", "thinking"], delta: str, now: float) -> list[MessageUpdate]:
         last = self._blocks[-1] if self._blocks else None
@@ -119,14 +119,14 @@ class PiStream:
         return [] if index is None else self._end(index)
 
     def tick(self, now: float) -> list[MessageUpdate]:
-        """Send what waits, if the budget allows it by now."""
+        """Send held-back deltas, if the budget allows it now."""
         assert self._budget is not None
         if self._waiting and self._budget.allows(2 * self._size, now):
             return self.flush()
         return []
 
     def flush(self) -> list[MessageUpdate]:
-        """Send what waits, whatever it costs."""
+        """Send held-back deltas regardless of the budget."""
         if not self._waiting:
             return []
         index, delta = self._waiting_for, "".join(self._waiting)
@@ -135,7 +135,7 @@ class PiStream:
         return [self._update(Piece(type=f"{kind}_delta", contentIndex=index, delta=delta))]
 
     def finish(self) -> list[MessageUpdate]:
-        """Close what is open: the message is complete."""
+        """Close all open blocks: the message is complete."""
         out: list[MessageUpdate] = []
         for index, block in enumerate(self._blocks):
             if block.open:
@@ -169,7 +169,7 @@ class PiStream:
         return out + self.tick(now)
 
     def _end_prose(self) -> list[MessageUpdate]:
-        """Text and thinking end when something else begins; calls end when the model says so."""
+        """End a text or thinking block, as another begins; calls end when the model ends them."""
         if self._blocks and self._blocks[-1].open and self._blocks[-1].kind != "toolcall":
             return self._end(len(self._blocks) - 1)
         return []
@@ -191,7 +191,7 @@ class PiStream:
             return MessageUpdate(piece, self._usage)
         message = msgspec.structs.replace(self._head, content=self.content())
         snapshot = Raw(encode_line(message)[:-1])
-        self._budget.spend(2 * len(bytes(snapshot)))  # it stands in the frame twice
+        self._budget.spend(2 * len(bytes(snapshot)))  # the frame contains it twice
         piece = msgspec.structs.replace(piece, partial=snapshot)
         return MessageUpdate(piece, self._usage, snapshot)
 
@@ -200,7 +200,7 @@ _CUT_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
 
 
 def parsed_so_far(raw: str) -> dict[str, Json] | None:
-    """The arguments that an unfinished JSON text holds already; None when it holds none."""
+    """Return the arguments that an unfinished JSON text already holds; None: none yet."""
     in_string = escaped = False
     closers: list[str] = []
     comma = -1

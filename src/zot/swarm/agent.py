@@ -1,4 +1,4 @@
-"""One agent of the swarm as its log tells it: what it was given, where it works, how it stands."""
+"""State of one swarm agent, rebuilt from its log: task, tree, process, stage."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ from zot.swarm.worktrees import DiffSize, Worktree
 
 Stage = Literal["queued", "working", "needs_you", "done", "failed", "cancelled", "lost"]
 CRASHES = 5
-"""Times in a row that an agent may end by itself before it did anything; then it is lost: it will
-not go better. A call that kills it is the durable run's to notice: it holds the run."""
+"""Consecutive exits before the agent did anything, after which it is lost: another start would not
+help. A tool call that kills the process is detected by the durable run, which holds itself."""
 KILLS = 50
-"""Times in a row that it may be killed so early: somebody else's doing, which passes."""
+"""Like CRASHES, for deaths by a signal: their cause is outside, and passes."""
 
 
 class AgentSummary(AgentView, frozen=True):
-    """What a list shows of an agent."""
+    """An agent as lists show it."""
 
     id: str
     task: str
     stage: Stage
     since: float
-    """Since when it has been so, in seconds since 1970."""
+    """Start of the stage, in seconds since 1970."""
     directory: str
     doing: str = ""
-    """The tool that runs, what is waited for, or why it failed."""
+    """The running tool, what the agent waits for, or why it failed."""
     about: str = ""
-    """What the tool is about: its command, its path; what is asked for, in one line."""
+    """The tool's command or path, or the open question, in one line."""
     doing_since: float = 0.0
-    """Since when it does that, in seconds since 1970."""
+    """Start of `doing`, in seconds since 1970."""
     attempt: int = 0
     worked_seconds: float = 0.0
-    """At work, all runs together; waiting for a person or a slot is not counted."""
+    """Time at work over all runs, without waiting for a person or a slot."""
     context_window: int = 0
-    """Tokens that its model reads at most; 0: not known."""
+    """Context window of its model, in tokens; 0: unknown."""
     machine: str = ""
-    """Where it runs, if not here."""
+    """The host it runs on; empty: this machine."""
     branch: str = ""
     diff: DiffSize = DiffSize()
     merged: bool = False
@@ -72,11 +72,11 @@ class AgentSummary(AgentView, frozen=True):
     last_run: str = ""
     """The run that ended last."""
     collected: bool = False
-    """The conversation that started it has heard how that run ended."""
+    """The result of `last_run` was passed to the conversation that started the agent."""
 
 
 class SwarmAgent:
-    """Folded from the rows of the log, in order."""
+    """An agent's state, folded from the rows of its log in order."""
 
     def __init__(self, task: SwarmTask, clock: Callable[[], float] = time.time) -> None:
         self.task = task
@@ -89,31 +89,31 @@ class SwarmAgent:
         self.kills = 0
         self._did_something = False
         self.alive = False
-        """A process of it runs, as far as the log tells: without a supervisor none does."""
+        """Whether its process runs, according to the log; without a supervisor none does."""
         self.kept = True
-        """What its last process did is committed and counted."""
+        """The work of its last process is committed and counted."""
         self.cancelled = False
         self.lost = ""
         self.merged = ""
         """The tip that was merged."""
         self.merge_commit = ""
-        """What came of it in the checkout."""
+        """The commit of that merge in the checkout."""
         self.size = DiffSize()
         self.claim = Claimed(0, "")
-        """Who has it, where it runs elsewhere."""
+        """The remote worker that has the task."""
         self.last_seq = 0
-        """The agent's own number of the last frame that was kept."""
+        """The agent's own number of the last logged frame."""
         self._outcome = ""
         self._error = ""
         self._last_run = ""
         self._collected = ""
         self.runs_on = RunsOn(task.model)
         self._said = ""
-        """What its last process complained about."""
+        """Error message of its last process."""
         self._changed = task.created
         self._row_at = task.created
         self._worked = 0.0
-        """Seconds at work: those that it waited for a person or a slot are not counted."""
+        """Seconds at work, without waiting for a person or a slot."""
         self._clock = clock
         self._observer = Observer(lambda: self._row_at)
         self.take_message(f"{task.id}-1", task.prompt)
@@ -129,7 +129,7 @@ class SwarmAgent:
             try:
                 self._apply(msgspec.convert(row.frame, AnySwarmRow))
             except msgspec.ValidationError:
-                pass  # of a newer zot: it says nothing that this one knows
+                pass  # a row kind of a newer zot
         else:
             self._observer.feed(row.frame)
             self._did_something = True
@@ -195,7 +195,7 @@ class SwarmAgent:
 
     @property
     def gives_up(self) -> str:
-        """Why it is not started once more; empty: it is."""
+        """Why the agent is not restarted; empty: it is."""
         if self.crashes < CRASHES and self.kills < KILLS:
             return ""
         times = f"{self.crashes + self.kills} times"
@@ -205,12 +205,12 @@ class SwarmAgent:
 
     @property
     def goes_on(self) -> bool:
-        """A message waits for it, and nothing keeps it from being started."""
+        """Whether a message waits and the agent may be started."""
         return bool(self.waiting) and not self.lost
 
     @property
     def is_unfinished(self) -> bool:
-        """A supervisor has something to do for it: a message, or to keep the work of its last."""
+        """Whether the supervisor has work left for it: a message to run, or changes to commit."""
         return self.goes_on or not (self.kept or self.lost)
 
     def take_message(self, run: str, text: str) -> None:
@@ -219,10 +219,10 @@ class SwarmAgent:
         self.waiting[run] = text
         self.cancelled = False
 
-    # --- how it stands -----------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------
 
     def outcome(self) -> tuple[Literal["answered", "aborted", "failed", "limit"], str]:
-        """How the run that has just ended did so, and why."""
+        """Return the outcome of the run that has just ended, and its error."""
         status = self._observer.status()
         return status.outcome or "answered", status.error
 
@@ -233,8 +233,8 @@ class SwarmAgent:
         return Amount(status.cost_usd, tokens, round(self._worked + max(0.0, since), 3))
 
     def left(self) -> tuple[dict[str, float | int], str]:
-        """What its task lets the next run spend, as the fields of a prompt; and why that is next
-        to nothing, if it is."""
+        """Return the limits for the next run, as fields of a prompt, and an error text if one of
+        the task's limits is used up."""
         task, spent = self.task, self.spent()
         limits: dict[str, float | int] = {}
         used_up = ""
@@ -253,7 +253,7 @@ class SwarmAgent:
     def stage(self) -> Stage:
         if self.lost:
             return "lost"
-        if self.alive:  # until its work is kept, too
+        if self.alive:  # includes the time until its work is committed
             return "needs_you" if self._observer.asks else "working"
         if self.cancelled:
             return "cancelled"
@@ -309,14 +309,14 @@ class SwarmAgent:
 
 
 def _complaint(stderr: str) -> str:
-    """The first line of what zot complained about last; of another program, its last line."""
+    """Return zot's last error line without its prefix; for another program, the last line."""
     lines = stderr.strip().splitlines() or [""]
     ours = [line.removeprefix("zot: ") for line in lines if line.startswith("zot: ")]
     return (ours or lines)[-1]
 
 
 def shown_age(seconds: float) -> str:
-    """In the largest unit that fits: 8s, 5m, 3h, 2d."""
+    """Format a duration in the largest unit that fits: 8s, 5m, 3h, 2d."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{seconds // length:.0f}{unit}"

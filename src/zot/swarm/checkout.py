@@ -5,12 +5,12 @@
     index.lock              ours, with a mark in it: the user's git waits, as for any other git
     files, private index    `git read-tree -m -u`: the files that differ; refused if one is dirty
     HEAD                    from here on the merge has happened
-    index                   the private one takes its place
+    index                   replaced by the private one
     locks, journal          removed
 
-Whoever changes the checkout next, or starts a supervisor, finds the journal and settles it: before
-HEAD has moved, the files that were written become the old ones again; afterwards the rest is done.
-A file that somebody edited in between is left as it is.
+The next process that changes the checkout, or the next supervisor, finds the journal and settles
+it: before HEAD has moved, the written files are restored; afterwards the merge is completed. Files
+edited in between are left alone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from zot.swarm.snapshot import GITLINK, TreeChange, changes
 JOURNAL = "zot-merge.json"
 PRIVATE_INDEX = "zot-merge-index"
 WAIT_SECONDS = 10.0
-"""For another git in the checkout."""
+"""Seconds to wait for another git in the checkout."""
 SHOWN = 10
-"""Names of files in an error."""
+"""Maximum number of file names in an error."""
 ABSENT = "000000"
 _UNFINISHED = {
     "MERGE_HEAD": "merge",
@@ -52,22 +52,22 @@ CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
 
 
 class Move(Struct, frozen=True, kw_only=True):
-    """A merge that is under way, as its journal holds it. A stranger's repository may bring one."""
+    """A merge in progress, as its journal stores it. Untrusted: repositories may bring one."""
 
     old: CommitId
     new: CommitId
     ref: str
-    """The branch that HEAD names; empty: HEAD is detached."""
+    """The branch that HEAD points to; empty: HEAD is detached."""
     mark: str
     """Content of our index.lock."""
     source: str = ""
-    """The branch of the agent."""
+    """The agent's branch."""
     tip: str = ""
     squash: bool = False
 
 
 class Checkout:
-    """The user's checkout, for as long as the lock of its repository is held."""
+    """The user's checkout, while its repository is locked."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
@@ -83,7 +83,7 @@ class Checkout:
     # --- merging -----------------------------------------------------------------------------
 
     def merge(self, source: str, message: str, *, squash: bool) -> tuple[str, str]:
-        """Merge a branch; its tip, and the commit that has it."""
+        """Merge a branch; return its tip, and the commit that contains it."""
         self.settle()
         self._refuse_unfinished()
         git = self._git
@@ -111,7 +111,7 @@ class Checkout:
                 )
 
     def _merged_tree(self, source: str, old: str, tip: str) -> str:
-        """The tree of both. Raises MergeConflict."""
+        """Return the merged tree. Raises MergeConflict."""
         git = self._git
         base = git.attempt("merge-base", old, tip).stdout.decode().strip()
         if base:
@@ -125,14 +125,14 @@ class Checkout:
             if "usage:" in reason:
                 reason = "git 2.38 or newer is needed (`git merge-tree --write-tree`)"
             raise WorktreeError(f"cannot merge {source} into {git.directory!r}: {reason[:500]}")
-        # The id of a tree, the paths, and after an empty one notes for people.
+        # Output: a tree id, the conflicting paths, an empty field, then messages for people.
         paths = tuple(dict.fromkeys(said.split("\0\0", 1)[0].split("\0")[1:]))
         raise self._conflict(source, paths)
 
     def _refuse_gitlinks(
         self, source: str, theirs: Iterable[TreeChange], ours: Iterable[TreeChange]
     ) -> None:
-        """A merge of submodules would look into their repositories."""
+        """Refuse changed submodules: git would look into their repositories to merge them."""
         theirs = list(theirs)
         if fresh := [change.path for change in theirs if change.is_new_gitlink]:
             raise WorktreeError(
@@ -155,7 +155,7 @@ class Checkout:
         return f"Do it by hand: git -C {self._git.directory!r} merge {source}"
 
     def _refuse_dirty(self, moved: list[TreeChange]) -> None:
-        """Name the files that the merge changes and the user has changed, too."""
+        """Raise WorktreeError for files that both the merge and the user have changed."""
         git, directory = self._git, Path(self._git.directory)
         self._copy_index()
         git.attempt(
@@ -177,7 +177,7 @@ class Checkout:
                 "merge changes, too: commit or stash them, then merge again"
             )
 
-    # --- moving ------------------------------------------------------------------------------
+    # --- moving HEAD, index and files --------------------------------------------------------
 
     def _advance(self, move: Move) -> None:
         self._discard_private()
@@ -195,8 +195,8 @@ class Checkout:
             self.settle()
 
     def _take_index_lock(self, mark: str) -> None:
-        """Keep the user's git out. The file has its mark from the beginning, so that one which a
-        crash left is known to be ours."""
+        """Lock out the user's git. The file contains its mark from the start, so that one left by a
+        crash is known to be ours."""
         fresh = self._folder / f"{PRIVATE_INDEX}.mark"
         write_atomic(fresh, mark.encode())
         deadline = time.monotonic() + WAIT_SECONDS
@@ -218,8 +218,8 @@ class Checkout:
             (self._folder / f"{PRIVATE_INDEX}{ending}").unlink(missing_ok=True)
 
     def _copy_index(self) -> None:
-        """With its time, which git compares with those of files."""
-        self._discard_private()  # of a merge that was killed, or a link in a stranger's repository
+        """Copy the index with its modification time, which git compares with those of files."""
+        self._discard_private()  # left by a killed merge, or a link in a foreign repository
         if self._index.exists():
             shutil.copy2(self._index, self._private)
         else:
@@ -228,14 +228,14 @@ class Checkout:
         self._git.attempt(*words, env=self._with_private)
 
     def _head(self) -> tuple[str, str]:
-        """The commit and the branch; no branch: HEAD is detached."""
+        """Return the commit and the branch; empty branch: HEAD is detached."""
         ref = self._git.attempt("symbolic-ref", "-q", "HEAD").stdout.decode().strip()
         return self._git.line("rev-parse", "--verify", "HEAD^{commit}"), ref
 
     # --- settling ----------------------------------------------------------------------------
 
     def settle(self) -> Move | None:
-        """End a merge that was begun, one way or the other; the merge if it has happened."""
+        """Complete or undo a merge that was begun; return it if it has happened."""
         data = read_bytes(self._journal)
         if data is None:
             self._discard_private()  # a merge was killed before it touched anything
@@ -252,7 +252,7 @@ class Checkout:
         landed = self._head() == (move.new, move.ref)
         if landed and has_index and has_lock:
             self._private.replace(self._index)
-        elif landed and has_index:  # somebody took the lock away
+        elif landed and has_index:  # somebody removed our lock
             self._git.attempt("read-tree", "-i", "-m", move.old, move.new)
         elif has_index and self._head() == (move.old, move.ref):
             self._restore(move)
@@ -263,7 +263,7 @@ class Checkout:
         return move if landed else None
 
     def _remove_stale_locks(self) -> None:
-        """Locks that a killed git of ours left: the repository's lock says that none runs."""
+        """Remove locks of our own killed git: the repository's lock guarantees that none runs."""
         (self._folder / f"{PRIVATE_INDEX}.lock").unlink(missing_ok=True)
         branch = self._git.common_dir / f"{self._head()[1]}.lock"
         for path in (self._folder / "HEAD.lock", branch):
@@ -272,7 +272,7 @@ class Checkout:
                 path.unlink()
 
     def _restore(self, move: Move) -> None:
-        """Write the old files again, where what is there is a merge's and nobody's edit."""
+        """Restore the old files where the merge wrote new ones; keep files edited since."""
         moved = [c for c in changes(self._git, move.old, move.new) if GITLINK not in c.modes]
         unlike_old, unlike_new = self._differing(moved, "old"), self._differing(moved, "new")
         wrong = [
@@ -287,7 +287,7 @@ class Checkout:
                 _remove_file(directory, change.path)
         old = [change.path for change in wrong if change.old_mode != ABSENT]
         self._fill(moved, "old")
-        # Attributes first: they say how the other files are written.
+        # Attributes first: they control how the other files are written.
         attributes = [path for path in old if path.endswith(".gitattributes")]
         for paths in (attributes, [path for path in old if path not in attributes]):
             names = b"".join(os.fsencode(path) + b"\0" for path in paths)
@@ -295,7 +295,7 @@ class Checkout:
             self._git.run(*words, env=self._with_old_files, stdin=names)
 
     def _fill(self, moved: list[TreeChange], side: str) -> None:
-        """Make an index with one side of the changes and nothing else."""
+        """Make an index with only one side of the changes."""
         for ending in (".old", ".old.lock"):
             (self._folder / f"{PRIVATE_INDEX}{ending}").unlink(missing_ok=True)
         rows = [
@@ -311,7 +311,7 @@ class Checkout:
         self._git.run(*words, env=self._with_old_files, stdin=text)
 
     def _differing(self, moved: list[TreeChange], side: str) -> set[str]:
-        """Paths whose file is not as this side has it."""
+        """Return the paths whose file differs from this side."""
         git, directory = self._git, Path(self._git.directory)
         self._fill(moved, side)
         git.attempt("update-index", "-q", "--refresh", env=self._with_old_files)
@@ -325,7 +325,7 @@ class Checkout:
         return differing | {path for path in absent if _has_file(directory, path)}
 
     def _is_half_written(self, change: TreeChange) -> bool:
-        """The file is missing, or the beginning of the new one: git was killed as it wrote it."""
+        """Whether the file is missing or a prefix of the new one: git was killed writing it."""
         directory = Path(self._git.directory)
         path = directory / change.path
         if not _is_there(directory, change.path):
@@ -337,7 +337,7 @@ class Checkout:
 
 
 def _create_whole(path: Path, source: Path) -> None:
-    """Make a file with its content in one step. Raises FileExistsError."""
+    """Create a file with its content atomically. Raises FileExistsError."""
     try:
         os.link(source, path)
     except FileExistsError:
@@ -348,20 +348,20 @@ def _create_whole(path: Path, source: Path) -> None:
 
 
 def _is_there(directory: Path, name: str) -> bool:
-    """Whether the path is in the directory itself, not behind a link."""
+    """Whether the path exists in the directory itself, not behind a link."""
     path = directory / name
     inside = os.path.realpath(path.parent) == str(Path(os.path.realpath(directory), name).parent)
     return inside and os.path.lexists(path)
 
 
 def _has_file(directory: Path, name: str) -> bool:
-    """Also a link; a directory is git's to judge."""
+    """Whether a file or link exists; a directory is left for git to judge."""
     path = directory / name
     return _is_there(directory, name) and (path.is_symlink() or not path.is_dir())
 
 
 def _remove_file(directory: Path, name: str) -> None:
-    """And the directories that are empty then."""
+    """Remove a file, and the directories that are empty then."""
     path = directory / name
     if not _has_file(directory, name):
         return

@@ -1,4 +1,4 @@
-"""One `zot rpc` as a child of the supervisor: requests with answers, and every other frame."""
+"""A `zot rpc` child process of the supervisor: requests with responses, and all other frames."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class ChildGone(SwarmError):
 
 
 class AgentDoor(Protocol):
-    """A running agent that can be asked, wherever it runs."""
+    """A running agent that accepts requests, local or remote."""
 
     async def request(self, type: str, **fields: Any) -> dict[str, Any]: ...
 
 
 class AgentChild:
-    """A running agent. `on_frame` gets each line that is no answer to one of our requests."""
+    """A running local agent. `on_frame` gets each line that is no response to a request."""
 
     def __init__(self, on_frame: Callable[[bytes, dict[str, Any]], None]) -> None:
         self._on_frame = on_frame
@@ -55,7 +55,7 @@ class AgentChild:
         return self._process.pid
 
     async def request(self, type: str, **fields: Any) -> dict[str, Any]:
-        """Send a command; the data of its answer.
+        """Send a command; return the data of its response.
 
         Raises:
             SwarmError: it was refused. ChildGone: the process has ended.
@@ -76,7 +76,7 @@ class AgentChild:
         return data if isinstance(data, dict) else {}
 
     async def stop(self) -> int:
-        """Close its stdin and wait; what does not end is killed. The exit code."""
+        """Close stdin and wait; kill the process if it does not exit. Return the exit code."""
         stdin = self._process.stdin
         if stdin is not None:
             stdin.close()

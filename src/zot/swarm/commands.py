@@ -1,4 +1,4 @@
-"""What a client asks of the supervisor, one JSON object a line, and what it answers."""
+"""Requests to the supervisor and its reply, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class SwarmCommand(Struct, frozen=True, omit_defaults=True, tag_field="do"):
 
 class OnAgent(SwarmCommand, frozen=True):
     agent: str
-    """Its id, or the beginning of it."""
+    """The agent's id or a prefix of it."""
 
 
 class Submit(SwarmCommand, frozen=True, tag="submit"):
     task: SwarmTask
     environment: dict[str, str] = {}
-    """Of the terminal that it was given in. Kept in memory only: it has keys."""
+    """Environment of the submitting terminal. Kept in memory only, as it holds keys."""
 
 
 class ListAgents(SwarmCommand, frozen=True, tag="list"):
@@ -29,13 +29,13 @@ class ListAgents(SwarmCommand, frozen=True, tag="list"):
 
 
 class Send(OnAgent, frozen=True, tag="send"):
-    """A further message, for when the agent has ended what it does."""
+    """Queue a message for after the agent's current run."""
 
     text: str
 
 
 class TellAgent(OnAgent, frozen=True, tag="tell"):
-    """A command for the agent that runs, in the words of `zot rpc`, which checks the fields."""
+    """Pass a command of `zot rpc` to the running agent, which checks the fields."""
 
     type: Literal["steer", "approve", "answer"]
     fields: dict[str, Any]
@@ -46,7 +46,7 @@ class CancelAgent(OnAgent, frozen=True, tag="cancel"):
 
 
 class RetryAgent(OnAgent, frozen=True, tag="retry"):
-    """Begin again where it was: after a failure, a cancel or crashes."""
+    """Continue where the agent was, after a failure, a cancel or crashes."""
 
 
 class DiffAgent(OnAgent, frozen=True, tag="diff"):
@@ -58,7 +58,7 @@ class MergeAgent(OnAgent, frozen=True, tag="merge"):
 
 
 class CollectAnswer(OnAgent, frozen=True, tag="collect"):
-    """The answer of this run was passed on: it is not told again."""
+    """Mark the answer of this run as passed on, so that it is not reported again."""
 
     run: str
 
@@ -68,21 +68,21 @@ class RemoveAgent(OnAgent, frozen=True, tag="remove"):
 
 
 class CollectGarbage(SwarmCommand, frozen=True, tag="gc"):
-    """Remove the agents whose work is merged or who did none; `try_only` names them."""
+    """Remove agents whose work is merged or who did none; `try_only` only names them."""
 
     try_only: bool = False
 
 
 class FreedAgent(Struct, frozen=True):
-    """One that was removed, or would be."""
+    """An agent that was removed, or would be."""
 
     id: str
     bytes: int
-    """On the disk."""
+    """Size on disk."""
 
 
 class StopSupervisor(SwarmCommand, frozen=True, tag="stop"):
-    """End it. Agents that work are cut, and go on when it is started again."""
+    """Stop the supervisor. Running agents are interrupted; the next supervisor continues them."""
 
 
 AnySwarmCommand = (

@@ -1,6 +1,5 @@
-"""Agents as their logs grow: each is read on from where it was, and the answers that a conversation
-waits for are told once.
-"""
+"""Readers of growing agent logs: each resumes where it stopped, and each answer that a conversation
+waits for is reported once."""
 
 from __future__ import annotations
 
@@ -22,10 +21,10 @@ OVER: frozenset[Stage] = frozenset({"done", "failed", "cancelled", "lost"})
 
 
 class LogFollower:
-    """A log that is read as it grows; its kind says what the rows mean."""
+    """Reader of a growing log; subclasses interpret the rows."""
 
     control = False
-    """Somebody here owns its process, and can do more than look."""
+    """Whether this machine owns the process and can control it, not only watch."""
 
     def __init__(self, id: str, log: Path) -> None:
         self.id = id
@@ -39,7 +38,7 @@ class LogFollower:
         raise NotImplementedError
 
     def catch_up(self) -> bool:
-        """Take in what is new; whether there was something."""
+        """Read new rows; return whether there were any."""
         before = self._position
         try:
             if self.log.stat().st_size <= before:
@@ -53,7 +52,7 @@ class LogFollower:
 
 
 class FollowedAgent(LogFollower):
-    """An agent of the swarm, and what it said last."""
+    """An agent of the swarm with its last answer."""
 
     control = True
 
@@ -84,14 +83,14 @@ class Roster:
         self.agents: dict[str, FollowedAgent] = {}
 
     def refresh(self) -> bool:
-        """Read what is new; whether anything is."""
+        """Read new rows; return whether anything changed."""
         changed = self.look()
         for followed in self.agents.values():
             changed = followed.catch_up() or changed
         return changed
 
     def look(self) -> bool:
-        """Find agents that are new, and forget those that were removed; whether there are such."""
+        """Add new agents and drop removed ones; return whether there were any."""
         folders = {folder.id: folder for folder in agent_folders(self._swarm)}
         gone = self.agents.keys() - folders.keys()
         for id in gone:
@@ -106,9 +105,9 @@ class Roster:
         try:
             task = folder.task()
         except SwarmError:
-            return False  # it cannot be read; `zot swarm list` says why
+            return False  # unreadable; `zot swarm list` says why
         if task is None:
-            return False  # it is being made
+            return False  # still being created
         if self._parent and task.parent != self._parent:
             self._others.add(folder.id)
             return False
@@ -116,23 +115,23 @@ class Roster:
         return True
 
     def is_busy(self) -> bool:
-        """Something is left to do for one of them."""
+        """Whether one of the agents has work left."""
         return any(agent.agent.is_unfinished for agent in self.agents.values())
 
 
 class AgentAnswer(Struct, frozen=True):
-    """What an agent said at the end of a run."""
+    """An agent's answer at the end of a run."""
 
     id: str
     run: str
     stage: Stage
     text: str
-    """Its last message; of one that failed, why."""
+    """The last message, or why the run failed."""
     branch: str = ""
     diff: DiffSize = DiffSize()
 
     def told(self) -> str:
-        """As a message of a conversation."""
+        """Format the answer as a message for the conversation."""
         parts = [f"[swarm] agent {self.id} is {self.stage}"]
         if self.diff.files:
             parts.append(f"+{self.diff.added} -{self.diff.removed} in {self.diff.files} files")
@@ -141,7 +140,7 @@ class AgentAnswer(Struct, frozen=True):
 
 
 def answer_of(followed: FollowedAgent) -> AgentAnswer | None:
-    """The answer that nobody has collected; None: there is none (yet)."""
+    """Return the answer that is not collected yet; None: there is none (yet)."""
     agent = followed.agent
     summary = agent.summary()
     if summary.stage not in OVER or agent.alive or summary.collected:
@@ -153,7 +152,7 @@ def answer_of(followed: FollowedAgent) -> AgentAnswer | None:
 
 
 def collect(swarm: LocalSwarm, roster: Roster) -> list[AgentAnswer]:
-    """Answers that are new, oldest agent first. Say `collected` of each that was passed on."""
+    """Return new answers, oldest agent first. Call `collected` for each one passed on."""
     roster.refresh()
     agents = sorted(roster.agents.values(), key=lambda followed: followed.agent.task.created)
     answers = [answer for followed in agents if (answer := answer_of(followed)) is not None]

@@ -37,20 +37,20 @@ from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
 START_SECONDS = 20.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 600.0
-"""A merge or a diff of a large repository takes a while."""
+"""Timeout of an answer: a merge or a diff of a large repository takes a while."""
 POLL_SECONDS = 0.1
 LOOK_SECONDS = 5.0
-"""Between two looks of who follows an agent whether a supervisor runs."""
+"""Seconds between two checks, while following an agent, whether a supervisor runs."""
 MAX_SOCKET_PATH = 100
-"""Bytes; the system allows 108, macOS 104."""
+"""Maximum length of a socket path in bytes; Linux allows 108, macOS 104."""
 T = TypeVar("T")
 
 
 def socket_path(swarm: Path) -> Path:
-    """In the folder of the swarm, unless that is too long a name for a socket.
+    """Return the socket's path: in the swarm's folder, unless that is too long for a socket.
 
     Raises:
-        SwarmError: somebody else was there first, and would get what is sent.
+        SwarmError: the folder belongs to another user, who would receive what is sent.
     """
     path = swarm / "socket"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH:
@@ -59,7 +59,7 @@ def socket_path(swarm: Path) -> Path:
 
 
 def short_path(kind: str, long: Path, otherwise: str) -> Path:
-    """A short name for sockets of a folder, always the same. Raises SwarmError: it is not safe."""
+    """Return a short, stable path for sockets of a folder. Raises SwarmError: it is not safe."""
     name = hashlib.sha256(os.fsencode(long)).hexdigest()[:16]
     folder = ensure_dir(Path(tempfile.gettempdir()) / f"zot-{os.getuid()}")
     status = folder.lstat()
@@ -69,7 +69,7 @@ def short_path(kind: str, long: Path, otherwise: str) -> Path:
 
 
 class LocalSwarm:
-    """Asks read the files; what changes something goes to the supervisor."""
+    """Client of the swarm. Queries read the files; changes go to the supervisor."""
 
     def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
         self._swarm = home / "swarm"
@@ -77,17 +77,17 @@ class LocalSwarm:
         self._ledger = Ledger(str(self._swarm / LEDGER))
         self._roster = Roster(self._swarm)
         self._reading = threading.Lock()
-        """One of several threads that ask reads the logs on."""
+        """Held while a thread reads the logs."""
 
     # --- reading -----------------------------------------------------------------------------
 
     @property
     def folder(self) -> Path:
-        """Where everything of it is kept."""
+        """The folder with all files of the swarm."""
         return self._swarm
 
     def agents(self) -> list[AgentSummary]:
-        """Every agent as it stands. One whose work was cut goes on from here."""
+        """Return all agents. Starts a supervisor if none runs and an agent has work left."""
         if not self.is_supervised():
             with self._reading:
                 self._roster.refresh()
@@ -97,12 +97,12 @@ class LocalSwarm:
         return self._ask(commands.ListAgents(), list[AgentSummary])
 
     def keep_going(self, roster: Roster) -> None:
-        """What was cut goes on: a supervisor is started where one of these has something to do."""
+        """Start a supervisor if none runs and one of these agents has work left."""
         if roster.is_busy() and not self.is_supervised():
             self.agents()
 
     def unreadable(self) -> list[str]:
-        """What is wrong with agents that are there and cannot be listed."""
+        """Return the errors of agents that cannot be listed."""
         problems = []
         for folder in agent_folders(self._swarm):
             try:
@@ -116,7 +116,7 @@ class LocalSwarm:
         return next(summary for summary in self.agents() if summary.id == id)
 
     def pick(self, beginning: str) -> str:
-        """The one id that begins like this."""
+        """Return the one id with this prefix."""
         return pick([folder.id for folder in agent_folders(self._swarm)], beginning)
 
     def task(self, beginning: str) -> SwarmTask:
@@ -128,9 +128,9 @@ class LocalSwarm:
     def events(
         self, beginning: str, start: int = 0, *, follow: bool = False
     ) -> Iterator[tuple[int, LogRow]]:
-        """Rows of its log from a position on, each with the position after it: whoever comes back
-        with the last one it has misses nothing and hears nothing twice. With `follow` until
-        nothing is left for the agent to do."""
+        """Yield the rows of its log from a position on, each with the position after it: a reader
+        that resumes from its last position gets every row exactly once. With `follow`, wait for new
+        rows until the agent has nothing left to do."""
         folder = self._folder(beginning)
         if not follow:
             yield from read_log(folder.log, start)
@@ -148,14 +148,14 @@ class LocalSwarm:
                 return
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + LOOK_SECONDS
-                self.agents()  # which starts the supervisor, should it be needed
+                self.agents()  # starts the supervisor if needed
             time.sleep(POLL_SECONDS)
 
     def _folder(self, beginning: str) -> AgentFolder:
         return AgentFolder(self._swarm / "agents" / self.pick(beginning))
 
     def spending(self) -> Spending:
-        """What all agents together have spent, and may."""
+        """Return the spending of all agents together, and its limits."""
         return self._ledger.read()
 
     def budget(
@@ -171,8 +171,8 @@ class LocalSwarm:
     # --- changing ----------------------------------------------------------------------------
 
     def submit(self, prompt: str, directory: str = ".", **options: Any) -> str:
-        """Have a task done by a new agent; its id. It is kept when this returns. The options are
-        the fields of SwarmTask."""
+        """Start a new agent for a task; return its id. The task is stored when this returns.
+        Options are the fields of SwarmTask."""
         fields = {"id": "", "prompt": prompt, "directory": directory, "created": 0, **options}
         try:
             task = msgspec.convert(fields, SwarmTask)
@@ -191,11 +191,11 @@ class LocalSwarm:
         return self._ask(commands.Submit(task, self._environment), str)
 
     def send(self, agent: str, text: str) -> str:
-        """A further message for when it has ended what it does; the name of the run."""
+        """Queue a message for the agent's next run; return the name of that run."""
         return self._ask(commands.Send(agent, text), str)
 
     def steer(self, agent: str, text: str) -> None:
-        """A message that is heard after the current tool."""
+        """Send a message that the agent gets after the current tool."""
         self._do(commands.TellAgent(agent, "steer", {"message": text}))
 
     def approve(
@@ -205,7 +205,7 @@ class LocalSwarm:
         decision: Literal["allow", "deny", "allow_session"],
         reason: str = "",
     ) -> None:
-        """Let a tool run, or not."""
+        """Allow or deny a tool call."""
         fields = {"request_id": request_id, "decision": decision, "reason": reason}
         self._do(commands.TellAgent(agent, "approve", fields))
 
@@ -218,12 +218,12 @@ class LocalSwarm:
         confirmed: bool = False,
         cancelled: bool = False,
     ) -> None:
-        """Answer what an extension asked."""
+        """Answer an extension's question."""
         fields = {"value": value, "confirmed": confirmed, "cancelled": cancelled}
         self._do(commands.TellAgent(agent, "answer", {"request_id": request_id, **fields}))
 
     def cancel(self, agent: str) -> None:
-        """Stop it; what it did stays."""
+        """Stop the agent; its work is kept."""
         self._do(commands.CancelAgent(agent))
 
     def retry(self, agent: str) -> None:
@@ -233,18 +233,18 @@ class LocalSwarm:
         return self._ask(commands.DiffAgent(agent), str)
 
     def merge(self, agent: str, *, squash: bool = False) -> str:
-        """Bring its work into the checkout; the commit that came of it."""
+        """Merge its work into the checkout; return the resulting commit."""
         return self._ask(commands.MergeAgent(agent, squash), str)
 
     def collected(self, agent: str, run: str) -> None:
-        """The conversation that started the agent has heard how this run ended."""
+        """Record that the conversation that started the agent got the result of this run."""
         self._do(commands.CollectAnswer(agent, run))
 
     def remove(self, agent: str) -> None:
         self._do(commands.RemoveAgent(agent))
 
     def gc(self, *, try_only: bool = False) -> Sequence[commands.FreedAgent]:
-        """Remove agents that left nothing to lose; which, and what that frees."""
+        """Remove agents without unsaved work; return them with the bytes freed."""
         return self._ask(commands.CollectGarbage(try_only), list[commands.FreedAgent])
 
     def stop(self) -> None:
@@ -260,7 +260,7 @@ class LocalSwarm:
     def _ask(self, command: commands.AnySwarmCommand, type: type[T]) -> T:
         try:
             line = self._answer_to(command)
-        except ConnectionError:  # it was ending, and had not read the command: the next one will
+        except ConnectionError:  # it was exiting and had not read the command: ask the next one
             line = self._answer_to(command)
         if not line:
             raise SwarmError(f"the supervisor ended; its log is {self._swarm / 'supervisor.log'}")
@@ -272,7 +272,8 @@ class LocalSwarm:
         return msgspec.convert(reply.data, type)
 
     def _answer_to(self, command: commands.AnySwarmCommand) -> bytes:
-        """Empty: there is none. Raises ConnectionError: the command was not read, either."""
+        """Return the answer line; empty: the supervisor ended. Raises ConnectionError: it had not
+        read the command either."""
         connection = self._connect() or self._start()
         with connection:
             connection.settimeout(ANSWER_SECONDS)
@@ -281,11 +282,11 @@ class LocalSwarm:
                 return answers.readline()
 
     def is_supervised(self) -> bool:
-        """A supervisor runs; none is started by asking, and one that is stuck is not waited for."""
+        """Whether a supervisor runs. Starts none, and does not wait for one that hangs."""
         with socket.socket(socket.AF_UNIX) as connection:
             connection.setblocking(False)
             tried = connection.connect_ex(str(socket_path(self._swarm)))
-        return tried in (0, errno.EAGAIN)  # EAGAIN: it listens, and many wait for it
+        return tried in (0, errno.EAGAIN)  # EAGAIN: it listens, but its queue is full
 
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
@@ -298,11 +299,11 @@ class LocalSwarm:
         return connection
 
     def _start(self) -> socket.socket:
-        """Start a supervisor that outlives this process; connected to it."""
+        """Start a supervisor that outlives this process; return a connection to it."""
         log = ensure_dir(self._swarm) / "supervisor.log"
         log.touch(0o600)
         command = own_command("swarm", "supervise")
-        # The shell ends at once: the supervisor is nobody's child, and nobody has to wait for it.
+        # The shell exits at once, so the supervisor is not our child and needs no wait().
         detached = ["/bin/sh", "-c", 'exec >>"$0" 2>&1 </dev/null; "$@" &', str(log), *command]
         subprocess.run(detached, env=self._environment, start_new_session=True, check=False)
         deadline = time.monotonic() + START_SECONDS

@@ -1,6 +1,5 @@
 """The folders and logs of agents. One process writes (the supervisor, which holds the lock); any
-number read, and go on from a position in the file without losing or repeating a row.
-"""
+number read, and resume from a file position without losing or repeating a row."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ from zot.observe.facts import fields_of
 from zot.swarm.task import AnySwarmRow, LogRow, SwarmError, SwarmTask
 
 LEDGER = "ledger.json"
-"""What all agents together have spent, in the folder of the swarm."""
+"""File in the swarm's folder with the spending of all agents together."""
 CHUNK = 256 * 1024
 STREAM_OVER = b'{"type":"stream_over"}'
-"""The last row of a stream that somebody shared: nothing more comes."""
+"""Last row of a shared stream: it has ended."""
 _row = msgspec.json.Decoder(LogRow)
 
 
 class AgentFolder:
-    """What is kept of one agent: the task, the log, the session and the tree."""
+    """The folder of one agent: task, log, session and tree."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,13 +33,13 @@ class AgentFolder:
         self.session = path / "session.jsonl"
 
     def create(self, task: SwarmTask) -> None:
-        """Keep the task. It is there for good when this returns."""
+        """Store the task; it is on disk when this returns."""
         ensure_dir(self.path)
         write_atomic(self.path / "task.json", msgspec.json.encode(task))
         sync_dir(self.path)
 
     def task(self) -> SwarmTask | None:
-        """None: the folder was never finished."""
+        """Return the task; None: creating the folder was never finished."""
         data = read_bytes(self.path / "task.json")
         if data is None:
             return None
@@ -51,7 +50,7 @@ class AgentFolder:
 
 
 def agent_folders(swarm: Path) -> list[AgentFolder]:
-    """Of every agent that there is."""
+    """Return the folders of all agents."""
     try:
         names = sorted(path.name for path in (swarm / "agents").iterdir())
     except FileNotFoundError:
@@ -60,16 +59,16 @@ def agent_folders(swarm: Path) -> list[AgentFolder]:
 
 
 def shared_streams(home: Path) -> Path:
-    """Where `zot watch --share` keeps streams for the page."""
+    """Return the folder of streams that `zot watch --share` shows on the page."""
     return home / "glasspane" / "streams"
 
 
 class LogWriter:
-    """Appends rows. A row that a crash cut is taken away before the next is written. The file is
-    open only while something is written: agents that have ended hold no descriptor."""
+    """Appends rows. A row that a crash cut off is truncated before the next write. The file is open
+    only while rows are written, so that agents that have ended hold no descriptor."""
 
     def __init__(self, path: Path, take: Callable[[LogRow], None] | None = None) -> None:
-        """`take` gets the rows that are there already."""
+        """Call `take` with each row already in the log."""
         self._path = path
         self._seq = end = 0
         for position, row in read_log(path):
@@ -86,7 +85,7 @@ class LogWriter:
         return self._fd
 
     def frame(self, line: bytes) -> LogRow | None:
-        """Keep a frame as the agent wrote it; None: it is no object and was not kept."""
+        """Append a frame as the agent wrote it; None: it is not a JSON object and was dropped."""
         fields = fields_of(line)
         return self._append(line, fields) if fields else None
 
@@ -106,14 +105,14 @@ class LogWriter:
         return LogRow(self._seq, at, fields)
 
     def close(self) -> None:
-        """Until the next row."""
+        """Close the file; the next row opens it again."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
 
 
 def start_of_last(log: Path, most: int) -> int:
-    """A position at the beginning of a row, so that about the last `most` bytes follow."""
+    """Return the position of a row start with about the last `most` bytes behind it."""
     try:
         with log.open("rb") as file:
             if file.seek(0, os.SEEK_END) <= most:
@@ -126,8 +125,7 @@ def start_of_last(log: Path, most: int) -> int:
 
 
 def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
-    """Rows from a position on, each with the position after it. A row that is not whole yet, or
-    was cut, is not given out."""
+    """Yield the complete rows from a position on, each with the position after it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -146,7 +144,7 @@ def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
 
 
 def _decoded(line: bytes) -> LogRow | None:
-    """A row of a log; a frame as a program wrote it is one too, without a time."""
+    """Decode a row; a bare frame, as programs write it, becomes a row with number and time 0."""
     if line.startswith(b'{"seq":'):
         try:
             return _row.decode(line)

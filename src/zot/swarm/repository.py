@@ -1,4 +1,4 @@
-"""One change at a time for each repository, and the question which commits its owner still has."""
+"""Locks that serialize changes to a repository, and the check which commits its owner still has."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from zot.files import lock
 from zot.git import Git
 
 LOCK = "zot.lock"
-"""In the git directory that all checkouts of a repository share."""
+"""Lock file in the git directory that all checkouts of a repository share."""
 LOCK_SECONDS = 300.0
 STALE_SECONDS = 2.0
-"""After which the lock of a branch or an index may belong to a git that was killed."""
+"""Age from which the lock of a branch or an index may be left by a killed git."""
 BRANCHES = "zot"
-"""Branches of agents are called zot/ID."""
+"""Prefix of the agents' branches, zot/ID."""
 
 
 class WorktreeError(ZotError):
@@ -36,9 +36,9 @@ class MergeConflict(WorktreeError):
 
 @contextmanager
 def changing(directory: str, environment: Mapping[str, str], git_dir: str = "") -> Iterator[Git]:
-    """git in a checkout that nobody else of zot changes meanwhile, nor its repository's branches.
+    """Lock a checkout and its repository's branches against other zot processes; yield its git.
 
-    The lock is the kernel's: it ends with this process and the git that this process started. A
+    The kernel holds the lock: it ends with this process and the git processes it started. A
     directory that is no repository (`git_dir` is elsewhere) is locked itself.
     """
     where = Path(directory) if git_dir else Git(directory, environment).common_dir / LOCK
@@ -65,8 +65,8 @@ def _lock(path: Path, directory: str) -> int:
 
 
 def remove_stale_lock(git: Git) -> None:
-    """Remove index.lock of an agent's own checkout if the git that made it was killed: git holds it
-    for a moment, and no git runs in this directory."""
+    """Remove index.lock of an agent's own checkout if a killed git left it: git holds it only for a
+    moment, and no git runs in this directory."""
     path = git.git_dir / "index.lock"
     with contextlib.suppress(FileNotFoundError):
         time.sleep(max(0.0, path.stat().st_mtime + STALE_SECONDS - time.time()))
@@ -75,7 +75,7 @@ def remove_stale_lock(git: Git) -> None:
 
 
 def _runs_git_in(directory: str) -> bool:
-    """Where processes cannot be listed, the age of the lock has to do."""
+    """Whether git runs in the directory; False without /proc, where the lock's age must do."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             cwd = process.joinpath("cwd").readlink()
@@ -86,8 +86,8 @@ def _runs_git_in(directory: str) -> bool:
 
 
 def is_in_users_hands(git: Git, commit: str, own_tree: str) -> bool:
-    """Whether a ref of the user's contains the commit: a branch, a tag, a remote branch, or HEAD of
-    a checkout. Branches of agents and the agent's own tree do not count: they are removed."""
+    """Whether a ref of the user contains the commit: a branch, a tag, a remote branch, or HEAD of a
+    checkout. Branches of agents and the agent's own tree do not count: they get removed."""
     words = ("for-each-ref", f"--contains={commit}", "--format=%(refname)")
     if not all(_is_an_agents(name) for name in git.run(*words).splitlines()):
         return True
@@ -103,8 +103,8 @@ def _is_an_agents(ref: str) -> bool:
 
 
 def _checkouts(git: Git) -> Iterator[tuple[str, str, str]]:
-    """Directory, commit and branch of each; a bare repository has no commit, and a detached HEAD no
-    branch."""
+    """Yield directory, commit and branch of each checkout; a bare repository has no commit, and a
+    detached HEAD no branch."""
     for block in git.run("worktree", "list", "--porcelain", "-z").split("\0\0"):
         rows = [row.partition(" ") for row in block.split("\0")]
         about = {name: value for name, _, value in rows}

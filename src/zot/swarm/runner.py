@@ -1,4 +1,4 @@
-"""Runs the agents: as many at once as there are slots, each with a tree, a log and a process."""
+"""Runs the agents: at most one per slot at a time, each with a tree, a log and a process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from zot.swarm.temporal.engine import TemporalEngine
 
 RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Before an agent that died is started again."""
+"""Seconds before restarting an agent that died, by number of deaths."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
 
 
@@ -54,20 +54,20 @@ class Supervised:
         self.agent = SwarmAgent(task)
         self.log = LogWriter(folder.log, self.agent.take)
         self.log.close()
-        self.agent.alive = False  # whatever the log says: no supervisor was there until now
+        self.agent.alive = False  # no supervisor ran until now, whatever the log says
         self.child: AgentDoor | None = None
         self.work: asyncio.Task[None] | None = None
         self.told: set[asyncio.Task[None]] = set()
         self.held_back: list[tuple[bytes, dict[str, Any]]] | None = None
-        """Frames that came before those of the time without a supervisor were read."""
+        """Live frames, buffered until the frames missed without a supervisor are read."""
         self.held = ""
-        """Why its run waits for a person to say that it may go on."""
+        """Why its run waits for a person's permission to continue."""
         self.resume_held = False
         self.environment: dict[str, str] = {}
         self.run_over = asyncio.Event()
 
     def take_frame(self, line: bytes, fields: dict[str, Any]) -> bool:
-        """Keep a frame of the agent's; False: it was told before."""
+        """Log a frame of the agent; False: it is already in the log."""
         seq = fields.get("seq")
         if isinstance(seq, int) and seq <= self.agent.last_seq:
             return False
@@ -91,9 +91,9 @@ class AgentRunner:
         self.environment = dict(environment)
         self._slots = slots
         self.ledger = Ledger(str(swarm / LEDGER))
-        self.ledger.release(frozenset())  # of agents that died with the supervisor before this one
+        self.ledger.release(frozenset())  # from agents that died with the last supervisor
         self.elsewhere: TemporalEngine | None = None
-        """For tasks with an engine; started with the first of them."""
+        """Runs the tasks that name an engine; started with the first of them."""
         self._stopping = False
         for folder in agent_folders(swarm):
             try:
@@ -102,7 +102,7 @@ class AgentRunner:
                 sys.stderr.write(f"{error}\n")
 
     def load(self, folder: AgentFolder) -> None:
-        """Take up an agent as its files tell it."""
+        """Load an agent from its folder."""
         task = folder.task()
         if task is not None:
             self.agents[folder.id] = Supervised(folder, task)
@@ -112,7 +112,7 @@ class AgentRunner:
         return any(agent.waiting or (agent.task.engine and not agent.kept) for agent in agents)
 
     async def stop(self) -> None:
-        """Cut what runs: it goes on with the next supervisor."""
+        """Stop all processes; the next supervisor continues their runs."""
         self._stopping = True
         if self.elsewhere is not None:
             await self.elsewhere.stop()
@@ -124,10 +124,10 @@ class AgentRunner:
             supervised.log.close()
 
     async def settle_merges(self) -> None:
-        """End merges that were cut when the supervisor before this one died."""
+        """Finish or undo merges that were interrupted when the last supervisor died."""
         with_trees = [(s, s.agent.tree) for s in self.agents.values() if s.agent.tree is not None]
         by_branch = {tree.branch: supervised for supervised, tree in with_trees}
-        # One look for each checkout; a copy has a repository of its own for that.
+        # Check each checkout once; each copy has its own repository.
         places = {(tree.origin, tree.git_dir): (owner, tree) for owner, tree in with_trees}
         for owner, tree in places.values():
             try:
@@ -141,8 +141,8 @@ class AgentRunner:
                 merged.note(Merged(move.tip, move.squash, commit), sync=True)
 
     async def finish_kept(self) -> None:
-        """Keep the work of agents that had ended when the supervisor before this one died. One
-        that runs elsewhere has not ended before its worker, or nobody, brings its work."""
+        """Commit the work of agents that had ended when the last supervisor died. A remote agent
+        has not ended until its worker delivers its work or is given up."""
         for supervised in self.agents.values():
             agent = supervised.agent
             agent.alive = bool(agent.task.engine) and not (agent.kept or agent.goes_on)
@@ -153,7 +153,7 @@ class AgentRunner:
             and not supervised.agent.waiting
         ]
         for supervised, _ in cut:
-            supervised.agent.alive = True  # until then it is not over
+            supervised.agent.alive = True  # not over until its work is committed
         for supervised, tree in cut:
             try:
                 if tree is not None:
@@ -178,13 +178,13 @@ class AgentRunner:
                     self.elsewhere.begin(self.agents[agent.task.id])
 
     async def _work(self, supervised: Supervised) -> None:
-        """One life of an agent's process: all its messages, then the end."""
+        """Run one process of an agent through all its messages."""
         agent = supervised.agent
         try:
             await asyncio.sleep(_pause(agent.crashes + agent.kills))
             tree = await self.tree(supervised)
             await self._drive(supervised, tree)
-        except (ZotError, OSError) as error:  # git, the disk, or the agent refused
+        except (ZotError, OSError) as error:  # from git, the disk, or the agent
             self._fail(supervised, str(error))
             await self._keep_failed(supervised, str(error))
         finally:
@@ -198,7 +198,7 @@ class AgentRunner:
             supervised.note(RunOver(run, "failed", error), sync=True)
 
     async def _keep_failed(self, supervised: Supervised, error: str) -> None:
-        """Commit what it did before it failed; without that it has not ended well."""
+        """Commit the work done before a failure; if that fails, the agent is lost."""
         agent = supervised.agent
         if agent.kept or agent.tree is None:
             return
@@ -217,7 +217,7 @@ class AgentRunner:
         self.schedule()
 
     async def tree(self, supervised: Supervised) -> Worktree:
-        """Where it works, here; made when it is first asked for."""
+        """Return its local tree; the first call makes it. Raises SwarmError if it is gone."""
         agent = supervised.agent
         if agent.tree is None:
             task = agent.task
@@ -237,7 +237,8 @@ class AgentRunner:
         return agent.tree
 
     def _tree_folder(self, supervised: Supervised) -> Path:
-        """Beside its log; of an agent in a jail beside zot's home, which no jail may lie in."""
+        """Return the folder of its tree: beside its log; for a jailed agent beside zot's home,
+        because no jail may lie inside that."""
         if not supervised.agent.task.jail:
             return supervised.folder.path
         home = self.folder.parent
@@ -277,7 +278,7 @@ class AgentRunner:
 
     def _note_model(self, supervised: Supervised, provider: str, model: str) -> None:
         window = 0
-        with contextlib.suppress(ConfigError, KeyError):  # a provider or model of the user's own
+        with contextlib.suppress(ConfigError, KeyError):  # a provider or model the user defined
             listed = catalog.find(provider, model)
             window = listed.context_window if listed.source == "catalog" else 0
         runs_on = RunsOn(model, window)
@@ -285,7 +286,7 @@ class AgentRunner:
             supervised.note(runs_on)
 
     async def _catch_up(self, supervised: Supervised, child: AgentChild) -> None:
-        """Keep the frames that were sent while no supervisor was there to hear them."""
+        """Log the frames that were sent while no supervisor was running."""
         more = supervised.agent.attempt > 1
         while more:
             data = await child.request("events", **{"from": supervised.agent.last_seq})
@@ -300,7 +301,7 @@ class AgentRunner:
         text = supervised.agent.waiting[run]
         supervised.run_over.clear()
         supervised.held = ""
-        limits, used_up = supervised.agent.left()  # of a run that goes on, its first ones count
+        limits, used_up = supervised.agent.left()  # a resumed run keeps its first limits
         data = await child.request("prompt", message=text, run=run, **limits)
         if data.get("already_done"):
             supervised.note(_stored_end(run, data.get("end")), sync=True)
@@ -323,7 +324,7 @@ class AgentRunner:
         supervised.note(RunOver(run, outcome, error), sync=True)
 
     def book_time(self) -> None:
-        """Tell the ledger how long the agents have worked by now, where minutes are limited."""
+        """Record the agents' working time in the ledger, if minutes are limited."""
         if self.ledger.read().max_minutes is None:
             return
         working = [s for s in self.agents.values() if s.agent.alive]
@@ -351,7 +352,7 @@ class AgentRunner:
                 supervised.held = str(fields.get("reason") or "it crashed too often")
                 supervised.run_over.set()
             case "run_resumed" if fields.get("run") not in supervised.agent.waiting:
-                # It was cancelled, and the process died before it knew.
+                # The run was cancelled, but the process died before it got the abort.
                 self._tell(supervised, "abort")
 
     def _book(self, supervised: Supervised) -> None:
@@ -360,7 +361,7 @@ class AgentRunner:
             self.ledger.book(pid, id, supervised.agent.spent())
 
     def _tell(self, supervised: Supervised, command: str, **fields: Any) -> None:
-        """Send a command from where nothing can be awaited."""
+        """Send a command from synchronous code."""
 
         async def tell() -> None:
             with contextlib.suppress(SwarmError):
@@ -376,7 +377,7 @@ class AgentRunner:
         return frozenset(str(child.pid) for child in children if isinstance(child, AgentChild))
 
     async def _keep(self, supervised: Supervised, tree: Worktree) -> None:
-        """Commit what it did: work on a branch is not lost with a directory."""
+        """Commit its work: a branch survives the loss of a directory."""
         message = commit_message(supervised.agent.task)
         await asyncio.to_thread(self.trees.commit, tree, message)
         supervised.note(Sized(await asyncio.to_thread(self.trees.size, tree)))
@@ -388,7 +389,7 @@ def commit_message(task: SwarmTask) -> str:
 
 
 def _stored_end(run: str, end: Any) -> RunOver:
-    """What is kept of a run that ended without our hearing of it."""
+    """Return the end of a run that finished while no supervisor listened."""
     fields = end if isinstance(end, dict) else {}
     error = str(fields.get("error") or "")
     if fields.get("stop") == "aborted":
@@ -404,13 +405,13 @@ def _pause(deaths: int) -> float:
 
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = own_command("rpc", "--session", str(folder.session), "--durable")
-    words += ["--no-swarm"]  # what agents start themselves nobody would see
+    words += ["--no-swarm"]  # nobody would see agents started by agents
     words += ["--spend-file", str(folder.path.parent.parent / LEDGER)]
     for flag, value in (
         ("--provider", task.provider),
         ("--model", task.model),
         ("--approve", ",".join(task.approve)),
-        ("--approval-timeout", "none" if task.approve else ""),  # it waits until you look
+        ("--approval-timeout", "none" if task.approve else ""),  # wait for the user
         ("--max-steps", task.max_steps),
     ):
         if value:

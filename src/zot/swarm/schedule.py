@@ -1,4 +1,4 @@
-"""Which agents begin next, and which are shown first. Pure: states in, order out."""
+"""The order in which agents start and are shown. Pure: states in, order out."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping
 from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
 
 NEED = ("needs_you", "failed", "lost", "stalled", "working", "queued", "done", "cancelled")
-"""Who is shown first."""
+"""Display order."""
 ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
-"""Over, and not done."""
+"""Stages that are over, but not done."""
 
 
 def next_agents(agents: Mapping[str, SwarmAgent], slots: int) -> list[str]:
-    """Agents to begin now on this machine, the most important first, then the oldest."""
+    """Return the agents to start now on this machine, highest priority first, then oldest."""
     free = slots - sum(agent.alive for agent in agents.values() if not agent.task.engine)
     ready = [agent for agent in ready_agents(agents) if not agent.task.engine]
     return [agent.task.id for agent in ready[: max(0, free)]]
 
 
 def ready_agents(agents: Mapping[str, SwarmAgent]) -> list[SwarmAgent]:
-    """Agents that wait for nothing but a slot, in their order."""
+    """Return the agents that only wait for a slot, in starting order."""
     ready = [
         agent
         for agent in agents.values()
@@ -30,14 +30,14 @@ def ready_agents(agents: Mapping[str, SwarmAgent]) -> list[SwarmAgent]:
 
 
 def unmet(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> list[str]:
-    """What it still has to wait for."""
+    """Return the agents it still has to wait for."""
     return [
         id for id in agent.task.after if id in agents and agents[id].stage not in (*ENDED, "done")
     ]
 
 
 def blocked_by(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> str:
-    """Why it can never begin; empty: it can."""
+    """Return why the agent can never start; empty: it can."""
     for id in agent.task.after:
         if id not in agents:
             return f"{id}, which it was to begin after, was removed"
@@ -47,7 +47,7 @@ def blocked_by(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> str:
 
 
 def by_need(summaries: Iterable[AgentSummary]) -> list[AgentSummary]:
-    """Those that need somebody first; of the same kind the one that has been so the longest."""
+    """Sort by the attention agents need; within a stage, longest waiting first."""
     return sorted(
         summaries,
         key=lambda s: (NEED.index("stalled" if s.stalled else s.stage), s.since, s.id),

@@ -25,7 +25,7 @@ from zot.git import Git, GitError
 from zot.text import printable
 
 INDEX = "zot-index-"
-"""Beginning of the names of private indexes, in the git directory of the checkout."""
+"""Name prefix of private indexes, in the git directory of the checkout."""
 OLD_SECONDS = 3600.0
 GITLINK = "160000"
 """Mode of a nested repository in a tree."""
@@ -34,11 +34,11 @@ GITLINK = "160000"
 class TreeSnapshot(Struct, frozen=True):
     tree: str
     left_out: tuple[str, ...]
-    """What is in the checkout and not in the tree, in words: repositories, unreadable files."""
+    """Notes on the parts of the checkout missing in the tree: repositories, unreadable files."""
 
 
 class TreeChange(Struct, frozen=True):
-    """How one path differs between two trees; a mode of 000000: it is not there."""
+    """A path that differs between two trees; mode 000000: it does not exist."""
 
     old_mode: str
     new_mode: str
@@ -56,8 +56,8 @@ class TreeChange(Struct, frozen=True):
 
 
 def take_snapshot(git: Git, *, reopen: bool) -> TreeSnapshot:
-    """With `reopen` the checkout is zot's to change: directories and files that its agent made
-    unreadable get the owner's rights back."""
+    """Store the checkout as a tree. `reopen` allows changing it: files and directories that the
+    agent made unreadable get the owner's rights back."""
     with private_index(git) as index:
         try:
             others, unread = _stage(git, index)
@@ -77,8 +77,8 @@ def take_snapshot(git: Git, *, reopen: bool) -> TreeSnapshot:
 
 
 def _stage(git: Git, index: dict[str, str]) -> tuple[list[str], list[str]]:
-    """Bring the index in line with the files; all untracked names, and what could not be read. A
-    name that ends in a slash is a repository, which git lists and does not enter."""
+    """Update the index from the files; return all untracked names, and errors for what could not be
+    read. A name with a trailing slash is a repository, which git lists but does not enter."""
     rows, closed = _listed(git, index, "diff-files", "--name-status", "--ignore-submodules=all")
     states = list(zip(rows[::2], rows[1::2], strict=True))
     others, unlisted = _listed(git, index, "ls-files", "--others", "--exclude-standard")
@@ -90,7 +90,7 @@ def _stage(git: Git, index: dict[str, str]) -> tuple[list[str], list[str]]:
 
 
 def _listed(git: Git, index: dict[str, str], *words: str) -> tuple[list[str], list[str]]:
-    """Names that git prints, and its complaints of what it could not read."""
+    """Return the names that git prints, and its errors about unreadable files."""
     done = git.attempt(*words, "-z", env=index)
     complaints = done.stderr.decode(errors="replace").splitlines()
     if done.returncode:
@@ -100,7 +100,7 @@ def _listed(git: Git, index: dict[str, str], *words: str) -> tuple[list[str], li
 
 
 def _says_unread(line: str) -> bool:
-    """Not a configuration of the user's that cannot be read, which git does without."""
+    """Whether git could not read a file; user configuration, which it ignores, is exempt."""
     return not line.startswith("warning: unable to access") and line.endswith("Permission denied")
 
 
@@ -111,7 +111,7 @@ def _update(git: Git, index: dict[str, str], paths: Sequence[str], *words: str) 
 
 
 def _unstage_new_gitlinks(git: Git, index: dict[str, str]) -> list[str]:
-    """Take repositories out of the index that somebody staged as submodules; their paths."""
+    """Remove repositories from the index that were staged as new submodules; return their paths."""
     links = _gitlinks(git, index)
     if not links:
         return []
@@ -134,7 +134,7 @@ def _gitlinks(git: Git, index: dict[str, str] | None = None) -> list[str]:
 
 
 def _filled_submodules(git: Git) -> list[str]:
-    """Submodules with files in them: zot does not look at these."""
+    """Return the submodules that contain files; zot does not read those."""
     return [path for path in _gitlinks(git) if _has_files(Path(git.directory, path))]
 
 
@@ -148,7 +148,7 @@ def _has_files(directory: Path) -> bool:
 
 
 def changes(git: Git, old: str, new: str) -> list[TreeChange]:
-    """The paths that differ between two commits or trees."""
+    """Return the paths that differ between two commits or trees."""
     words = ("-r", "-z", "--raw", "--no-renames", "--full-index", "--ignore-submodules=none")
     rows = git.names("diff-tree", *words, old, new)
     differences = []
@@ -163,14 +163,14 @@ def changes(git: Git, old: str, new: str) -> list[TreeChange]:
 
 @contextmanager
 def private_index(git: Git) -> Iterator[dict[str, str]]:
-    """A copy of the checkout's index, as the variable that makes git use it."""
+    """Copy the checkout's index; yield the environment variable that makes git use the copy."""
     folder = git.git_dir
     clear_indexes(folder)
     path = folder / f"{INDEX}{os.getpid()}-{os.urandom(4).hex()}"
     index = {"GIT_INDEX_FILE": str(path)}
     try:
         if (folder / "index").exists():
-            shutil.copy2(folder / "index", path)  # with its time, which git compares with files
+            shutil.copy2(folder / "index", path)  # with its mtime, which git compares with files
         elif git.succeeds("rev-parse", "-q", "--verify", "HEAD"):
             git.run("read-tree", "HEAD", env=index)
         else:
@@ -190,7 +190,7 @@ def clear_indexes(folder: Path) -> None:
 
 
 def clear_temporary_indexes() -> None:
-    """Remove what killed processes of earlier versions left in the temporary directory."""
+    """Remove leftovers of killed processes of earlier versions from the temporary directory."""
     for path in Path(tempfile.gettempdir()).glob(f"{INDEX}*"):
         status = path.lstat()
         if status.st_uid == os.getuid() and time.time() - status.st_mtime > OLD_SECONDS:
@@ -211,8 +211,8 @@ def _is_alive(pid: int) -> bool:
 
 
 def reopen_all(directory: str) -> None:
-    """Give the owner the right to read everything below the directory, as far as that is possible.
-    No link is followed, also if one takes the place of a directory meanwhile."""
+    """Give the owner read access to everything below the directory, as far as possible. Links are
+    never followed, even if one replaces a directory meanwhile."""
     with contextlib.suppress(OSError):
         Path(directory).chmod(stat.S_IMODE(os.lstat(directory).st_mode) | stat.S_IRWXU)
     for _, folders, files, fd in os.fwalk(directory):

@@ -1,6 +1,5 @@
-"""The process that runs the agents of this machine and does what clients ask over a socket. It
-outlives the terminal; when it dies, the next one reads the logs and goes on.
-"""
+"""The process that runs the agents of this machine and serves clients over a socket. It outlives
+the terminal; when it dies, the next one reads the logs and goes on."""
 
 from __future__ import annotations
 
@@ -37,9 +36,9 @@ if TYPE_CHECKING:
 SLOTS = 8
 DESCRIPTORS = 65_536
 IDLE_SECONDS = 60.0
-"""It ends by itself after so long without work and clients."""
+"""Seconds without work and clients after which the supervisor exits."""
 ENGINE_SECONDS = 3.0
-"""Between two tries to start the engine for agents that need it."""
+"""Seconds between two attempts to start the engine for agents that need it."""
 MAX_LINE = 16 * 1024 * 1024
 RETRY_TEXT = "Go on: the last run failed or was stopped. Look at what is done, then do the rest."
 
@@ -48,19 +47,19 @@ class SwarmSupervisor:
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
         self._writers: set[asyncio.StreamWriter] = set()
-        """One for each client."""
+        """Connections of the clients."""
         self._leaving: set[str] = set()
         """Agents that are being removed."""
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        """By checkout: one thread at a time waits for the lock of a repository."""
+        """Locks by checkout: only one thread at a time waits for the lock of a repository."""
         self._stopping = asyncio.Event()
         self._starting = asyncio.Lock()
         """Held while the engine is started."""
 
     async def run(self, socket: Path) -> None:
-        """Serve until told to stop, or until nothing is left to do."""
+        """Serve until stopped or idle."""
         with contextlib.suppress(FileNotFoundError):
-            socket.unlink()  # of a supervisor that was killed: this one has the lock
+            socket.unlink()  # left by a killed supervisor: this one has the lock
         trying: asyncio.Task[None] | None = None
         before = os.umask(0o177)
         try:
@@ -104,7 +103,7 @@ class SwarmSupervisor:
                 writer.write(encode_line(await self._reply(line)))
                 await writer.drain()
         except (ConnectionError, ValueError):
-            pass  # it left, or sent a line without end
+            pass  # the client left, or sent a line over MAX_LINE
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -179,7 +178,7 @@ class SwarmSupervisor:
         return self._runner.agents[id]
 
     async def _start_engine(self) -> TemporalEngine:
-        """Raises SwarmError when it cannot be started: what is missing, or does not answer."""
+        """Start the engine once. Raises SwarmError: it says what is missing or does not answer."""
         async with self._starting:
             if self._runner.elsewhere is None:
                 from zot.swarm.temporal import door
@@ -188,7 +187,7 @@ class SwarmSupervisor:
             return self._runner.elsewhere
 
     async def _keep_trying_engine(self) -> None:
-        """Start it as soon as Temporal answers: agents wait for it, and workers for the hub."""
+        """Start the engine once Temporal answers: agents wait for it, and workers for the hub."""
         said = ""
         while True:
             try:
@@ -252,7 +251,7 @@ class SwarmSupervisor:
         self._runner.schedule()
 
     async def _cancel_elsewhere(self, supervised: Supervised) -> None:
-        """Without Temporal no worker hears of it before it brings its work."""
+        """Cancel a remote agent. Without Temporal, its worker learns of it on delivery only."""
         try:
             engine = await self._start_engine()
         except ZotError:
@@ -316,18 +315,18 @@ class SwarmSupervisor:
                     if not try_only:
                         await self._remove(supervised)
                     freed.append(commands.FreedAgent(supervised.folder.id, size))
-            except ZotError as error:  # its repository is broken; the others can go
+            except ZotError as error:  # a broken repository; collect the others
                 sys.stderr.write(f"{supervised.folder.id}: {error}\n")
         return freed
 
 
 def _is_open(agent: SwarmAgent) -> bool:
-    """A worker has something to do for it, or to bring."""
+    """Whether a worker has something left to do or to deliver."""
     return agent.goes_on or not agent.kept
 
 
 def _folders(supervised: Supervised) -> list[Path]:
-    """What is this agent's alone: its folder, and of a jailed one that beside zot's home."""
+    """Return the folders of this agent alone: its own, and the one beside zot's home if jailed."""
     folders, agent = [supervised.folder.path], supervised.agent
     if agent.task.jail and agent.tree is not None and agent.tree.kind != "shared":
         outside = Path(agent.tree.path).parent
@@ -346,7 +345,7 @@ def _disk_bytes(folders: list[Path]) -> int:
 
 
 def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: int) -> int:
-    """Be the supervisor, unless there is one already."""
+    """Run the supervisor, unless one runs already."""
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
@@ -356,7 +355,8 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
 
 
 def _allow_descriptors() -> None:
-    """An agent takes four, its three pipes and its log; many systems allow 1,024 unless asked."""
+    """Raise the limit of descriptors: an agent takes four (three pipes, a log), and many systems
+    allow 1,024 by default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     with contextlib.suppress(ValueError, OSError):  # macOS may allow less than it says

@@ -1,4 +1,4 @@
-"""What the swarm keeps of an agent: the task it was given, and rows of what happened since."""
+"""The stored records of a swarm agent: its task, and the rows the supervisor adds to its log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BadTask(SwarmError):
 
 
 class SwarmTask(Struct, frozen=True, omit_defaults=True):
-    """Written once, when the task is taken; never changed."""
+    """A task. Written once, when it is accepted; never changed."""
 
     id: str
     prompt: str
@@ -38,9 +38,9 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     provider: str = ""
     model: str = ""
     base: str = ""
-    """The branch or commit to begin with; empty: what is checked out."""
+    """The branch or commit to begin with; empty: HEAD."""
     here: bool = False
-    """Work in the directory itself, without a tree of its own."""
+    """Work in the directory itself, without a separate tree."""
     approve: tuple[str, ...] = ()
     jail: bool = False
     max_cost: float | None = None
@@ -49,17 +49,17 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     max_steps: int | None = None
     priority: int = 0
     after: tuple[str, ...] = ()
-    """Agents that have to be done before this one begins."""
+    """Agents that must be done before this one begins."""
     parent: str = ""
     """The conversation or agent that started it."""
     words: tuple[str, ...] = ()
-    """Further words for `zot rpc`."""
+    """Further arguments for `zot rpc`."""
     engine: Literal["", "temporal"] = ""
-    """Who runs it; empty: the supervisor, as a child of its own."""
+    """The engine that runs the task; empty: the supervisor, in a child process."""
 
 
 class Conversation(Protocol):
-    """A runtime, as far as an agent beside it is concerned."""
+    """The part of a runtime that agents started from it need."""
 
     @property
     def model(self) -> Model: ...
@@ -78,8 +78,8 @@ class Conversation(Protocol):
 
 
 def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, Any]:
-    """Options of a task: the same model and directory, and no more freedom than there. `words` are
-    for its `zot rpc`."""
+    """Return the options of a task with the conversation's model and directory, and no more
+    permissions than it has. `words` are arguments for its `zot rpc`."""
     return {
         "directory": conversation.cwd,
         "provider": conversation.model.provider,
@@ -91,7 +91,7 @@ def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, A
     }
 
 
-# --- rows of the swarm itself, among the frames of the agent --------------------------------------
+# --- the swarm's own rows in the log, among the agent's frames ------------------------------------
 
 
 class SwarmRow(Struct, frozen=True, omit_defaults=True, tag_field="type"):
@@ -99,7 +99,7 @@ class SwarmRow(Struct, frozen=True, omit_defaults=True, tag_field="type"):
 
 
 class Messaged(SwarmRow, frozen=True, tag="swarm_message"):
-    """A message was taken for the agent; the first is its task."""
+    """A message was accepted for the agent; the first is its task."""
 
     run: str
     text: str
@@ -115,25 +115,25 @@ class AgentStarted(SwarmRow, frozen=True, tag="swarm_started"):
 
 
 class RunsOn(SwarmRow, frozen=True, tag="swarm_model"):
-    """The model that it begins with, and how much that reads at most."""
+    """The model that the agent starts with, and its context window in tokens."""
 
     model: str
     context_window: int = 0
 
     def window_of(self, model: str) -> int:
-        """0: it runs on another one by now, whose window nobody has told."""
+        """Return the context window; 0: unknown, because the agent changed its model."""
         return self.context_window if model in ("", self.model) else 0
 
 
 class Claimed(SwarmRow, frozen=True, tag="swarm_claimed"):
-    """A worker elsewhere took it. Whoever had it before may add nothing more."""
+    """A remote worker claimed the task. The previous holder may add nothing more."""
 
     attempt: int
     worker: str
 
     @property
     def machine(self) -> str:
-        """Of the worker, whose name is HOST-PID-NUMBER."""
+        """The worker's host; worker names are HOST-PID-NUMBER."""
         return self.worker.rsplit("-", 2)[0]
 
 
@@ -146,7 +146,7 @@ class RunOver(SwarmRow, frozen=True, tag="swarm_run_over"):
 class Exited(SwarmRow, frozen=True, tag="swarm_exited"):
     code: int
     said: str = ""
-    """The end of what it wrote to stderr."""
+    """The end of its stderr."""
 
 
 class AgentCancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
@@ -154,7 +154,7 @@ class AgentCancelled(SwarmRow, frozen=True, tag="swarm_cancelled"):
 
 
 class Lost(SwarmRow, frozen=True, tag="swarm_lost"):
-    """It cannot go on; `retry` begins again where it was."""
+    """The agent cannot go on; `retry` continues where it was."""
 
     reason: str
 
@@ -171,11 +171,11 @@ class Merged(SwarmRow, frozen=True, tag="swarm_merged"):
     tip: str
     squash: bool = False
     commit: str = ""
-    """What came of it in the checkout; of a copy: none."""
+    """The resulting commit in the checkout; empty for a copy."""
 
 
 class Collected(SwarmRow, frozen=True, tag="swarm_collected"):
-    """The conversation that started it has heard how this run ended."""
+    """The result of this run was passed to the conversation that started the agent."""
 
     run: str
 
@@ -187,7 +187,7 @@ AnySwarmRow = (
 
 
 class LogRow(Struct, frozen=True):
-    """One line of an agent's log."""
+    """A line of an agent's log."""
 
     seq: int
     at: float
@@ -195,13 +195,13 @@ class LogRow(Struct, frozen=True):
 
 
 def new_id(prompt: str) -> str:
-    """A name that a person can type the beginning of, and that does not come twice."""
+    """Return a unique id that starts with words of the prompt, so that it is easy to type."""
     words = re.sub(r"[^a-z0-9]+", "-", prompt.lower()).strip("-")[:SLUG_LENGTH].strip("-")
     return f"{words or 'task'}-{secrets.token_hex(3)}"
 
 
 def pick(ids: list[str], beginning: str) -> str:
-    """The one id that begins like this. Raises NoSuchAgent."""
+    """Return the one id with this prefix. Raises NoSuchAgent."""
     if beginning in ids:
         return beginning
     matching = [id for id in ids if beginning and id.startswith(beginning)]

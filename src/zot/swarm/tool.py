@@ -1,5 +1,5 @@
-"""The tool `swarm`: the model starts agents that work beside it, looks at them, waits for them and
-collects their answers. Off where no setting allows it; all it starts stays within one budget.
+"""The tool `swarm`: the model starts agents beside its conversation, looks at them, waits for them
+and collects their answers. Off unless a setting allows it; everything it starts shares one budget.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from zot.swarm.task import Conversation, inherited, pick
 
 NAME = "swarm"
 MAX_AGENTS = 50
-"""That one conversation may have at a time."""
+"""Maximum number of unfinished agents per conversation."""
 LOOK_SECONDS = 0.2
 WAIT_SECONDS = 600.0
 MAX_DIFF = 20_000
-"""Characters of a diff that the model is given."""
+"""Maximum length of a diff for the model, in characters."""
 DESCRIPTION = (
     "Agents that work beside this conversation, each in a git worktree and on a branch of its own, "
     "from the last commit on. They see nothing of this conversation: say all they must know. "
@@ -84,7 +84,7 @@ class WantedTask(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SwarmSource(ReadySource):
-    """The tool of one runtime."""
+    """Source of the tool for one runtime."""
 
     name = "swarm"
 
@@ -112,7 +112,7 @@ class SwarmTool:
         self._words = words
         self.description = DESCRIPTION.format(budget=budget)
         self.conversation: Conversation | None = None
-        """Whose tool it is."""
+        """The conversation that the tool belongs to."""
 
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
         try:
@@ -134,7 +134,7 @@ class SwarmTool:
 
     @property
     def _parent(self) -> Conversation:
-        assert self.conversation is not None  # whoever runs a tool was built
+        assert self.conversation is not None  # set by use() before any tool runs
         return self.conversation
 
     def _roster(self) -> Roster:
@@ -153,7 +153,7 @@ class SwarmTool:
         return roster, wanted
 
     def _left(self, agents: Iterable[FollowedAgent]) -> float:
-        """What new agents may cost: an agent that is not over keeps all it was given."""
+        """Return US dollars left for new agents; an unfinished agent reserves its whole budget."""
         used = 0.0
         for followed in agents:
             spent = followed.agent.spent().usd
@@ -199,11 +199,11 @@ class SwarmTool:
     def _wait(self, args: dict[str, Json], context: ToolContext) -> str:
         roster, ids = self._wanted(args)
         seconds = args.get("seconds", WAIT_SECONDS)
-        assert isinstance(seconds, int | float)  # as the schema says
+        assert isinstance(seconds, int | float)  # checked by the schema
         told, waited = "", 0.0
         while True:
             standing = [roster.agents[id] for id in ids if id in roster.agents]
-            # One that asks is not waited for: only a person can go on with it.
+            # An agent with an open question counts as ended: only a person can continue it.
             ended = all(followed.agent.stage in (*OVER, "needs_you") for followed in standing)
             if ended or waited >= seconds:
                 return "\n\n".join(self._answer(followed) for followed in standing)
@@ -232,7 +232,7 @@ class SwarmTool:
         return "\n\n".join(parts)
 
     def _answer(self, followed: FollowedAgent) -> str:
-        """How it stands, with its answer once it is over; which is collected by that."""
+        """Return the agent's state, with its answer once it is over; marks that as collected."""
         summary = followed.summary()
         answer = answer_of(followed)
         if answer is not None:

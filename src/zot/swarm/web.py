@@ -1,5 +1,5 @@
-"""What the two HTTP servers share, the hub of workers and the page of all agents: where they
-listen, how much they take, how they refuse. Loads neither TLS nor a library of the web at once."""
+"""Code shared by the two HTTP servers, the workers' hub and the page of all agents: listening, size
+limits, refusals. TLS and web libraries are imported on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class Refusal(ZotError):
-    """The request is not answered; the text says why."""
+    """A refused request; the text says why."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -28,10 +28,10 @@ class Refusal(ZotError):
 
 
 def check_reach(host: str, cert: str, key: str, flags: str, tunnel: str) -> None:
-    """Nobody listens to other machines without TLS; `flags` are those of certificate and key.
+    """Require TLS where other machines can connect; `flags` names the certificate's options.
 
     Raises:
-        UsageError: somebody would, or one of the two is missing.
+        UsageError: TLS is required and missing, or only one of certificate and key is given.
     """
     if bool(cert) != bool(key):
         raise UsageError(f"a certificate and its key belong together: {flags}")
@@ -43,7 +43,7 @@ def check_reach(host: str, cert: str, key: str, flags: str, tunnel: str) -> None
 
 
 def listen(host: str, port: int, otherwise: str) -> socket.socket:
-    """Raises ConfigError, which says what to do `otherwise`."""
+    """Open a listening socket. Raises ConfigError, which includes the hint `otherwise`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -59,7 +59,7 @@ def listen(host: str, port: int, otherwise: str) -> socket.socket:
 
 
 def server(app: Starlette, cert: str, key: str, **more: Any) -> uvicorn.Server:
-    """Raises ConfigError for a certificate that cannot be used."""
+    """Create the server. Raises ConfigError for an unusable certificate."""
     try:
         if cert:
             import ssl
@@ -73,7 +73,7 @@ def server(app: Starlette, cert: str, key: str, **more: Any) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         log_level="warning",
-        access_log=False,  # addresses of requests are nobody's business
+        access_log=False,  # request URLs are private
         server_header=False,
         ssl_certfile=cert or None,
         ssl_keyfile=key or None,

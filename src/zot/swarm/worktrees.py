@@ -1,7 +1,5 @@
-"""The directory that one agent works in: a worktree on a branch of its own, a copy of a directory
-that is no repository, or (when asked) the directory itself. What was done there is never thrown
-away unasked.
-"""
+"""The directory that one agent works in: a worktree on its own branch, a copy of a directory that
+is no repository, or (on request) the directory itself. Only a person discards work done there."""
 
 from __future__ import annotations
 
@@ -29,32 +27,33 @@ from zot.swarm.repository import (
 from zot.swarm.snapshot import TreeSnapshot, reopen_all, take_snapshot
 
 MAX_COPY = 2 * 1024 * 1024 * 1024
-"""Bytes of a directory that are copied for an agent."""
+"""Maximum size of a directory that is copied for an agent, in bytes."""
 DIFF = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
-"""Between two trees: a submodule is a line with its commit, and nobody looks into it."""
+"""Command that compares two trees: a submodule shows as a line with its commit, unread."""
 ADD_PAUSES = (0.2, 0.5, 1.0, 2.0, None)
-"""Seconds before a tree is tried again."""
+"""Seconds before each retry of `git worktree add`; None: no more retries."""
 
 
 class TreeOrigin(Struct, frozen=True, kw_only=True):
-    """What the tree of an agent is made from, and what its work is compared with."""
+    """The source of an agent's tree, and the base its work is compared with."""
 
     origin: str
     """The checkout or directory it was made from."""
     inside: str = ""
-    """The part of it that the task was given for, relative."""
+    """Relative path of the task's directory in it."""
     branch: str = ""
     base: str = ""
     """The commit it began with."""
 
 
 class Worktree(TreeOrigin, frozen=True):
-    """Where an agent works."""
+    """The directory an agent works in."""
 
     kind: Literal["worktree", "copy", "shared"]
     path: str
     git_dir: str = ""
-    """Of a copy: the repository that remembers how it began, kept out of the agent's sight."""
+    """For a copy: repository with its original state, outside of the tree, hidden from the
+    agent."""
 
     @property
     def cwd(self) -> str:
@@ -78,7 +77,7 @@ class Worktrees:
     def make(
         self, directory: str, id: str, folder: Path, *, base: str = "", shared: bool = False
     ) -> Worktree:
-        """A tree for the agent `id`, below `folder`; with `shared` the directory itself."""
+        """Make a tree for agent `id` below `folder`; with `shared` use the directory itself."""
         directory = os.path.realpath(directory)
         origin = top_level(directory, self._environment)
         has_commits = self._has_commits(origin)
@@ -99,20 +98,20 @@ class Worktrees:
             self._add(git, branch, path, start)
         inside = os.path.relpath(directory, origin)
         inside = "" if inside == os.curdir else inside
-        (path / inside).mkdir(parents=True, exist_ok=True)  # it may be new, and not committed yet
+        (path / inside).mkdir(parents=True, exist_ok=True)  # may be new and not committed
         return Worktree(
             "worktree", str(path), origin=origin, inside=inside, branch=branch, base=start
         )
 
     def check_base(self, directory: str, base: str) -> None:
-        """Raises WorktreeError where a tree could not begin with this branch or commit."""
+        """Raise WorktreeError if a tree cannot begin with this branch or commit."""
         self._start(top_level(directory, self._environment), directory, base)
 
     def _has_commits(self, origin: str) -> bool:
         return bool(origin) and self.at(origin).succeeds("rev-parse", "-q", "--verify", "@")
 
     def _start(self, origin: str, directory: str, base: str) -> str:
-        """The commit to begin with. Raises WorktreeError."""
+        """Return the commit to begin with. Raises WorktreeError."""
         if not self._has_commits(origin):
             raise WorktreeError(f"{directory!r} has no commits to begin with, so no {base!r}")
         words = ("rev-parse", "--verify", "--end-of-options", f"{base or '@'}^{{commit}}")
@@ -122,8 +121,8 @@ class Worktrees:
             raise WorktreeError(f"{origin!r} has no branch or commit {base!r}") from error
 
     def _add(self, git: Git, branch: str, path: Path, start: str) -> None:
-        """Git fails while another tree of the repository is half-made: by a git of the user's, or
-        by one that was killed."""
+        """Add a worktree, with retries: git fails while another worktree of the repository is
+        half-made, by the user's git or by one that was killed."""
         for pause in ADD_PAUSES:
             if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}") or path.exists():
                 self._clear_unused(git, branch, path)
@@ -140,11 +139,11 @@ class Worktrees:
                         shutil.rmtree(entry, ignore_errors=True)
 
     def _clear_unused(self, git: Git, branch: str, path: Path) -> None:
-        """A crash came between making the tree and writing that it was made: no agent has been in
-        it. Ids do not come twice, so it can be nobody else's."""
+        """Remove a tree that was made before a crash but not logged: no agent has used it. Ids are
+        unique, so it belongs to no other agent."""
         shutil.rmtree(path, ignore_errors=True)
         for entry, tree in _entries(git):
-            if tree == path:  # also one that git calls locked: it was cut in the middle
+            if tree == path:  # also if git calls it locked: adding it was interrupted
                 shutil.rmtree(entry, ignore_errors=True)
         if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
             git.run("update-ref", "-d", f"refs/heads/{branch}")
@@ -157,7 +156,7 @@ class Worktrees:
                 "agent: make it a git repository, or let the agent work in it with --here"
             )
         path = ensure_dir(folder) / "tree"
-        shutil.rmtree(path, ignore_errors=True)  # half a copy: a crash cut it
+        shutil.rmtree(path, ignore_errors=True)  # incomplete copy, left by a crash
         shutil.copytree(directory, path, symlinks=True)
         git_dir = str(folder / "began.git")
         self.at(str(path)).run("init", "-q", "--bare", git_dir)
@@ -168,10 +167,10 @@ class Worktrees:
         git.run("read-tree", base)
         return Worktree("copy", str(path), git_dir, origin=directory, base=base)
 
-    # --- looking -----------------------------------------------------------------------------
+    # --- comparing ---------------------------------------------------------------------------
 
     def diff(self, tree: Worktree) -> str:
-        """What changed since the base, new files and uncommitted work included."""
+        """Return the diff against the base, including new files and uncommitted work."""
         now = self._snapshot(tree)
         text = self._in(tree).run(*DIFF, "-p", tree.base, now.tree)
         if len(text) > MAX_DIFF:
@@ -192,8 +191,8 @@ class Worktrees:
         )
 
     def unsaved(self, tree: Worktree, merged: str = "", commit: str = "") -> str:
-        """What would be lost with the tree; empty: nothing. `merged`: its tip at the last merge,
-        `commit`: the commit that came of it."""
+        """Say which work would be lost with the tree; empty: none. `merged`: its tip at the last
+        merge, `commit`: the commit of that merge."""
         if tree.kind == "shared":
             return ""
         if Path(tree.path).is_dir():
@@ -204,7 +203,7 @@ class Worktrees:
             if now.left_out:
                 return f"something that zot does not keep ({now.left_out[0]})"
         elif tree.kind == "worktree" and Path(tree.origin).is_dir():
-            git, names = self.at(tree.origin), [f"refs/heads/{tree.branch}"]  # may be there
+            git, names = self.at(tree.origin), [f"refs/heads/{tree.branch}"]  # may still exist
         else:
             return ""
         seen = [git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}") for name in names]
@@ -218,10 +217,10 @@ class Worktrees:
                 return f"commits on {tree.branch} that are not merged"
         return ""
 
-    # --- keeping -----------------------------------------------------------------------------
+    # --- committing, merging, removing -------------------------------------------------------
 
     def commit(self, tree: Worktree, message: str) -> bool:
-        """Commit what the agent left uncommitted; whether there was something."""
+        """Commit the agent's uncommitted work; return whether there was any."""
         if tree.kind == "shared":
             return False
         git, now = self._in(tree), self._snapshot(tree)
@@ -237,10 +236,10 @@ class Worktrees:
         return True
 
     def merge(self, tree: Worktree, message: str, *, squash: bool = False) -> tuple[str, str]:
-        """Bring the work into the checkout it was made from; the tip that was merged, and the
-        commit that came of it (of a copy: none).
+        """Merge the work into the checkout it was made from; return the merged tip and the
+        resulting commit (empty for a copy).
 
-        At a conflict or a crash nothing is half-done.
+        A conflict or a crash leaves nothing half-done.
         """
         if tree.kind == "shared":
             raise WorktreeError(f"the agent worked in {tree.path!r} itself: nothing is to merge")
@@ -253,12 +252,12 @@ class Worktrees:
             return Checkout(git).merge(tree.branch, message, squash=squash)
 
     def resume(self, tree: Worktree) -> None:
-        """Prepare the tree of an agent whose processes were killed for the next one."""
+        """Prepare the tree of an agent whose processes were killed for its next process."""
         if tree.kind == "worktree":
             remove_stale_lock(self._in(tree))
 
     def settle(self, tree: Worktree) -> Move | None:
-        """End a merge into this tree's origin that a crash cut; the merge if it has happened."""
+        """Finish or undo an interrupted merge into this tree's origin; return it if it happened."""
         if tree.kind == "shared" or not Path(tree.origin).is_dir():
             return None
         origin = _origin_of_copy(tree) if tree.kind == "copy" else ""
@@ -268,7 +267,7 @@ class Worktrees:
             return Checkout(git).settle()
 
     def remove(self, tree: Worktree, merged: str = "", commit: str = "") -> None:
-        """Take the tree and its branch away. Raises WorktreeError when work would be lost."""
+        """Remove the tree and its branch. Raises WorktreeError when work would be lost."""
         if lost := self.unsaved(tree, merged, commit):
             raise WorktreeError(f"{tree.path!r} has {lost}: merge or save it first{_by_hand(tree)}")
         if tree.kind == "shared":
@@ -279,20 +278,20 @@ class Worktrees:
             shutil.rmtree(tree.git_dir, ignore_errors=True)
             return
         if not (Path(tree.origin).is_dir() or Path(tree.path).is_dir()):
-            return  # the repository is gone, and all its branches with it
+            return  # the repository is gone with all its branches
         with changing(tree.origin, self._environment) as git:
             if Path(tree.path).is_dir():
                 reopen_all(tree.path)
-                # Forced: otherwise git looks for changes itself, also in nested repositories.
+                # Forced: otherwise git itself looks for changes, also in nested repositories.
                 git.run("worktree", "remove", "--force", tree.path)
             git.run("worktree", "prune")
             if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{tree.branch}"):
                 git.run("branch", "-q", "-D", tree.branch)
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     def at(self, directory: str) -> Git:
-        """git in this directory, with nothing of the repository's running along."""
+        """Return git for this directory, with the repository's hooks and filters disabled."""
         return Git(directory, self._environment)
 
     def _in(self, tree: Worktree) -> Git:
@@ -306,8 +305,8 @@ class Worktrees:
         return take_snapshot(self._in(tree), reopen=True)
 
     def _merge_copy(self, tree: Worktree, message: str) -> str:
-        """Bring what changed in a copy into the directory it is of, as between two branches: the
-        copy's beginning is the base, the directory as it is now the other side."""
+        """Merge the changes of a copy into its original directory, as between two branches: the
+        copy's first state is the base, the directory's current state the other side."""
         git_dir = _origin_of_copy(tree)
         with changing(tree.origin, self._environment, git_dir) as git:
             if Path(git_dir).is_dir():
@@ -335,12 +334,12 @@ class Worktrees:
 
 
 def _origin_of_copy(tree: Worktree) -> str:
-    """The repository that is made for a merge of a copy: its checkout is the original."""
+    """Return the path of the temporary repository that merges a copy into its original."""
     return str(Path(tree.git_dir).with_name("merge.git"))
 
 
 def _entries(git: Git) -> list[tuple[Path, Path]]:
-    """What the repository keeps of each of its trees, and where that tree is."""
+    """Return the administrative folder and the path of each worktree of the repository."""
     common = Path(git.directory, git.line("rev-parse", "--git-common-dir")) / "worktrees"
     entries = []
     for entry in sorted(common.iterdir()) if common.is_dir() else ():
@@ -351,7 +350,7 @@ def _entries(git: Git) -> list[tuple[Path, Path]]:
 
 
 def _size_of(directory: str) -> int:
-    """Bytes below the directory, counted until there are too many."""
+    """Return the bytes below the directory; counting stops above MAX_COPY."""
     total = 0
     for at, _, names in os.walk(directory):
         for name in names:
@@ -362,7 +361,7 @@ def _size_of(directory: str) -> int:
 
 
 def _by_hand(tree: Worktree) -> str:
-    """How to throw work away, which only a person does."""
+    """Return the hint how to discard the work; only a person does that."""
     if tree.kind == "copy":
         return f", or throw its work away: rm -r {shlex.quote(tree.path)}"
     git = f"git -C {shlex.quote(tree.origin)}"

@@ -1,1 +1,1 @@
-"""The swarm on many machines: Temporal gives tasks to workers, git and HTTP carry the rest."""
+"""The swarm on many machines: Temporal assigns tasks to workers; git and HTTP carry the data."""

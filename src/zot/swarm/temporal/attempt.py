@@ -1,8 +1,7 @@
-"""One attempt at a task: what the hub has of it is brought here, the agent runs under a supervisor
-of its own, and everything it does goes to the hub. An effect begins when the hub has the row that
-says so; when another attempt has superseded this one, it does not begin. The hub hears that a run
-has ended when it has the work of that run, never before.
-"""
+"""One attempt at a task on a worker: fetch its state from the hub, run the agent under a private
+supervisor, and send everything it does to the hub. An effect begins only after the hub has the row
+that announces it, and never after another attempt has superseded this one. The hub gets the end of
+a run only after the work of that run."""
 
 from __future__ import annotations
 
@@ -27,9 +26,9 @@ from zot.swarm.temporal.hubclient import HubClient
 from zot.swarm.temporal.remote import Claim, Order, OrderReply
 
 LOOK_SECONDS = 0.25
-"""Between two looks at what the agent wrote: the hub gets at most so many requests of each."""
+"""Seconds between two reads of the agent's log; limits the requests to the hub per agent."""
 MAX_ROWS = 500
-"""Sent at once."""
+"""Maximum rows per request."""
 RUN_OVER = "swarm_run_over"
 LOST = "swarm_lost"
 
@@ -48,20 +47,20 @@ class TaskAttempt:
         self._hub = hub
         self._folder = folder
         self._witness_path = witness
-        """A socket: its name has to be short."""
+        """Path of a socket; must be short."""
         self._copy = copy
         self._environment = environment
         self._carry = asyncio.Lock()
         self._sent = 0
         """Bytes of the session that the hub has."""
         self._broken: ZotError | None = None
-        """Why what the agent did cannot be brought to the hub."""
+        """Error that prevents sending the agent's session or work to the hub."""
         self._running: Supervised | None = None
         self._position = 0
         self._runs_left = set(claim.waiting)
-        """Runs whose end the hub has not been sent."""
+        """Runs whose end was not sent to the hub yet."""
         self.last_seq = claim.last_seq
-        """Number of the agent's last frame that the hub has."""
+        """Number of the last agent frame that the hub has."""
 
     @property
     def _supervised(self) -> Supervised:
@@ -69,7 +68,7 @@ class TaskAttempt:
         return self._running
 
     async def run(self) -> str:
-        """Work until nothing is left to do; how it ended. Raises Superseded."""
+        """Work until nothing is left to do; return the final stage. Raises Superseded."""
         server = await asyncio.start_unix_server(self._witness, self._witness_path)
         try:
             await self._restore()
@@ -88,23 +87,23 @@ class TaskAttempt:
         return self._supervised.agent.stage
 
     async def abort(self) -> None:
-        """End its run as a person would; what it did is kept."""
+        """Abort its run as a person would; its work is kept."""
         child = self._running.child if self._running is not None else None
         if child is not None:
             with contextlib.suppress(ZotError):
                 await child.request("abort")
 
-    # --- before ------------------------------------------------------------------------------
+    # --- preparing ---------------------------------------------------------------------------
 
     async def _restore(self) -> None:
-        """Session and tree as the hub has them."""
+        """Fetch session and tree from the hub."""
         claim = self._claim
         folder = AgentFolder(self._folder / "agents" / claim.task.id)
         folder.create(claim.task)
         if claim.session_size:
             await self._hub.fetch("session", folder.session)
             self._sent = folder.session.stat().st_size
-            # The agent numbers its frames behind those that the hub has.
+            # The agent continues the frame numbers that the hub has.
             head = b'{"type":"event_log","after":%d}\n' % claim.last_seq
             write_atomic(f"{folder.session}.events", head)
         await asyncio.to_thread(self._copy.prepare)
@@ -127,7 +126,7 @@ class TaskAttempt:
         supervised.resume_held = self._claim.resume_held
         supervised.note(TreeMade(self._tree))
 
-    # --- meanwhile ---------------------------------------------------------------------------
+    # --- running -----------------------------------------------------------------------------
 
     async def _work(self, runner: AgentRunner) -> None:
         runner.schedule()
@@ -135,7 +134,7 @@ class TaskAttempt:
         try:
             while not self._is_over():
                 if orders.done():
-                    orders.result()  # superseded: nobody wants to hear more
+                    orders.result()  # raises Superseded: the hub takes nothing more
                 if self._broken is not None:
                     raise self._broken
                 await self._forward()
@@ -155,7 +154,7 @@ class TaskAttempt:
         return not agent.alive and (not agent.waiting or bool(agent.lost))
 
     async def _forward(self) -> None:
-        """Send the hub what is new in the log, up to the end: that waits for the final bundle."""
+        """Send new log rows to the hub, except the end, which waits for the final bundle."""
         while rows := list(islice(self._rows_before_end(), MAX_ROWS)):
             ends = {_ended_run(row) for _, row in rows} & self._runs_left
             if ends:
@@ -182,7 +181,7 @@ class TaskAttempt:
         self.last_seq = self._supervised.agent.last_seq
 
     async def _obey(self) -> None:
-        """Fetch what the agent is to be told, and tell it."""
+        """Fetch commands for the agent, pass them on and post the replies."""
         after = 0
         while True:
             data = await self._hub.get("orders", after=after)
@@ -201,10 +200,10 @@ class TaskAttempt:
         except ZotError as error:
             return OrderReply(order.number, error=str(error))
 
-    # --- what must not be lost ---------------------------------------------------------------
+    # --- session and work to the hub ---------------------------------------------------------
 
     async def _witness(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The agent has written something that has to be there before it goes on."""
+        """Confirm to the agent that the hub has its session; the agent waits for that."""
         try:
             path = (await reader.readline()).rstrip(b"\n")
             if Path(path.decode(errors="surrogateescape")) == self._session:
@@ -212,9 +211,9 @@ class TaskAttempt:
             writer.write(b"ok\n")
             await writer.drain()
         except (ConnectionError, asyncio.CancelledError):
-            pass  # the agent died meanwhile, or the worker ends
+            pass  # the agent died, or the worker is stopping
         except ZotError as error:
-            # Not the agent's fault: it is kept waiting until it is cut, and goes on elsewhere.
+            # Not the agent's fault: let it wait until this attempt is cut and another continues.
             self._broken = error
             await reader.read()
         finally:
@@ -222,7 +221,7 @@ class TaskAttempt:
 
     async def _carry_session(self) -> None:
         async with self._carry:
-            # Work travels first: no row may tell of an effect that the hub does not have.
+            # Send the work first: no row may report an effect that the hub does not have.
             await self._carry_checkpoint()
             data = await asyncio.to_thread(_from, self._session, self._sent)
             while data:
@@ -256,7 +255,7 @@ class TaskAttempt:
 
 
 def _ended_run(row: LogRow) -> str:
-    """The run whose end the row tells of; empty: it tells of none."""
+    """Return the run whose end the row reports; empty: none."""
     return str(row.frame["run"]) if row.frame.get("type") == RUN_OVER else ""
 
 

@@ -1,6 +1,5 @@
-"""The repository at a worker: a copy that all its tasks share, a clone for each attempt, and the
-work of an agent as bundles. What .gitignore names does not travel.
-"""
+"""The repository on a worker: a copy shared by all its tasks, a clone per attempt, and the agent's
+work as bundles. Files ignored by .gitignore are not sent."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from zot.swarm.worktrees import Worktree
 
 CHECKPOINT = "refs/zot/checkpoint"
 MAX_HAVE = 64
-"""Commits that are named to the hub as being here."""
+"""Maximum number of local commits listed to the hub."""
 
 
 class RepositoryCopy:
-    """A bare repository with what tasks of one origin begin with."""
+    """A bare repository with the start commits of all tasks of one origin."""
 
     def __init__(
         self, folder: Path, origin: str, source: str, environment: Mapping[str, str]
@@ -32,7 +31,7 @@ class RepositoryCopy:
         self._source = source
         self._environment = environment
         self._lock = threading.Lock()
-        """git itself would refuse when two make it at once."""
+        """Held while the repository is made: git refuses to do that twice at once."""
 
     def prepare(self) -> None:
         with self._lock:
@@ -59,7 +58,7 @@ class RepositoryCopy:
         git.run("update-ref", f"refs/tasks/{id}", tip)
 
     def clone(self, path: Path, claim: Claim) -> Worktree:
-        """A checkout on the agent's branch, with its uncommitted work as it was."""
+        """Make a checkout on the agent's branch, with its uncommitted work restored."""
         git = self._git()
         git.run("clone", "-q", "--shared", "--no-checkout", "--template=", ".", str(path))
         inner = Git(str(path), self._environment)
@@ -82,17 +81,17 @@ class RepositoryCopy:
 
 
 class CarriedWork:
-    """What the agent has done, packed for the hub."""
+    """Packs the agent's work for the hub."""
 
     def __init__(self, tree: Worktree, tip: str, environment: Mapping[str, str]) -> None:
         self._git = Git(tree.path, environment)
         self._there = tip
         """The last commit that the hub has."""
         self._last = tuple(self._git.run("rev-parse", "HEAD", f"{tip}^{{tree}}").split())
-        """Parent and tree of what the hub has, committed or as a checkpoint."""
+        """Parent and tree of the last state sent, committed or as a checkpoint."""
 
     def checkpoint(self, bundle: Path) -> str:
-        """Pack everything as it is now, uncommitted work included; empty: nothing is new."""
+        """Pack everything, uncommitted work included; return the commit, or empty if unchanged."""
         tree = take_snapshot(self._git, reopen=True).tree
         head = self._git.line("rev-parse", "HEAD")
         if (head, tree) == self._last:
@@ -103,7 +102,7 @@ class CarriedWork:
         return commit
 
     def final(self, bundle: Path) -> str:
-        """Pack what is committed; the file stays empty when the hub has it."""
+        """Pack the committed work and return its commit; the file stays empty if the hub has it."""
         commit = self._git.line("rev-parse", "HEAD")
         if self._git.line("rev-list", "--count", commit, f"^{self._there}") == "0":
             bundle.write_bytes(b"")

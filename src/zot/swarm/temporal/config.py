@@ -1,4 +1,4 @@
-"""Where Temporal is, and where workers reach this machine. Read without Temporal's library."""
+"""Addresses of Temporal and of the hub for workers. Does not need Temporal's library."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ INSTALL = "pip install 'zot-agent[temporal]'"
 
 
 class TemporalConfig(Struct, frozen=True, omit_defaults=True):
-    """Kept in `temporal.json` in the folder of the swarm."""
+    """Stored as `temporal.json` in the swarm's folder."""
 
     address: str = "127.0.0.1:7233"
     namespace: str = "default"
     queue: str = "zot"
-    """Workers of a queue do the tasks of one swarm."""
+    """Task queue; the workers on a queue do the tasks of one swarm."""
     lease_seconds: float = 30.0
-    """Without a sign of a worker for so long, its tasks go on elsewhere."""
+    """A worker silent for this long loses its tasks to others."""
     hub_host: str = "127.0.0.1"
     hub_port: int = PORT
     hub_name: str = ""
-    """What workers call this machine; empty: its address."""
+    """Host name by which workers reach this machine; empty: `hub_host`."""
     tls_cert: str = ""
     tls_key: str = ""
 
     @property
     def retry_queue(self) -> str:
-        """What a worker lost does not wait behind what has not begun."""
+        """Queue for tasks that a worker lost, so that they do not wait behind new ones."""
         return f"{self.queue}-retry"
 
     @property
@@ -65,7 +65,7 @@ def save_config(swarm: Path, config: TemporalConfig) -> None:
 
 
 def hub_token(swarm: Path) -> str:
-    """What a worker has to know to be let in; made once, for the user alone to read."""
+    """Return the workers' token for the hub; created once, readable by the user only."""
     path = swarm / "hub.token"
     token = (read_bytes(path) or b"").decode(errors="replace").strip()
     if not token:
@@ -76,14 +76,14 @@ def hub_token(swarm: Path) -> str:
 
 
 class WorkerPlace(Struct, frozen=True):
-    """Where a worker works, and whom it tells."""
+    """Location of a worker's files and of its hub."""
 
     folder: Path
-    """Its trees and its copy of the repository; for this worker alone."""
+    """Folder with its trees and repository copies; used by this worker alone."""
     hub: str
     token: str
     slots: int = 8
     repository: str = ""
-    """A clone or an address to fetch from first; what is missing there the hub sends."""
+    """A clone or an address to fetch from first; the hub sends what is missing there."""
     ca_file: str = ""
-    """Certificate that the hub's is checked with; empty: those of the system."""
+    """CA certificate to verify the hub with; empty: those of the system."""

@@ -1,4 +1,4 @@
-"""The one place where Temporal's library is asked for: what is missing is said in one sentence."""
+"""The one entry to the modules that import Temporal's library; if it is missing, a short error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def start_engine(runner: AgentRunner) -> TemporalEngine:
-    """The engine for the supervisor, connected, with its hub listening."""
+    """Start the supervisor's engine: connected, with its hub listening."""
     try:
         from zot.swarm.temporal.engine import TemporalEngine
     except ImportError as error:
@@ -30,7 +30,7 @@ async def start_engine(runner: AgentRunner) -> TemporalEngine:
 
 
 def run_worker(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, str]) -> None:
-    """Do tasks until told to stop."""
+    """Do tasks until stopped."""
     try:
         from zot.swarm.temporal.worker import work
     except ImportError as error:
@@ -39,7 +39,7 @@ def run_worker(config: TemporalConfig, place: WorkerPlace, environment: Mapping[
 
 
 def server_command(database: str, port: int) -> list[str]:
-    """A real Temporal server for this machine alone; without a file it forgets all when it ends."""
+    """Return the command of a local Temporal server; without a file it loses its state on exit."""
     beside = str(Path(sys.executable).parent)
     program = shutil.which("temporal", path=beside) or shutil.which("temporal")
     if program is None:

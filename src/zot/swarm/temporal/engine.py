@@ -1,6 +1,5 @@
-"""Temporal as the supervisor uses it: starts a workflow a task, looks after those it has not heard
-of, and cancels. What the workers send comes to the hub.
-"""
+"""Temporal as the supervisor uses it: starts one workflow per task, checks on silent ones, and
+cancels. Workers send their data to the hub."""
 
 from __future__ import annotations
 
@@ -28,10 +27,10 @@ from zot.swarm.temporal.hub import Hub
 from zot.swarm.temporal.remote import POLL_SECONDS, RemoteAgent
 
 STARTERS = 16
-"""Workflows that are started at once: many more and the server answers too late."""
+"""Maximum concurrent workflow starts; with many more, the server answers too late."""
 LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 15.0
-"""Between two looks at a workflow whose agent is not heard of."""
+"""Seconds between two checks of a workflow whose agent is silent."""
 CONNECT_SECONDS = 10.0
 ENDED_BY_HAND = {
     WorkflowExecutionStatus.TERMINATED: "its workflow was terminated in Temporal",
@@ -40,10 +39,11 @@ ENDED_BY_HAND = {
 
 
 async def connect(config: TemporalConfig) -> Client:
-    """A client. TLS and keys come from Temporal's own variables and file (TEMPORAL_API_KEY, ...).
+    """Connect a client. TLS and keys come from Temporal's own variables and file (TEMPORAL_API_KEY,
+    ...).
 
     Raises:
-        SwarmError: nobody answers there, or it does not let us in.
+        SwarmError: no server answers at the address, or it refuses the client.
     """
     words = ClientConfig.load_client_connect_config()
     words["target_host"] = config.address
@@ -52,7 +52,7 @@ async def connect(config: TemporalConfig) -> Client:
         return await asyncio.wait_for(Client.connect(**words), CONNECT_SECONDS)
     except (RuntimeError, RPCError, TimeoutError) as error:
         said = str(error).partition("\n")[0]
-        # What the system or the other end said, in a heap of Rust.
+        # Extract the cause from a long Rust error message.
         inner = re.search(r'message: "([^"]+)"|error: (\w+\(\w+\))', said)
         reason = (inner[1] or inner[2] if inner else said[:300]) or "no answer"
         todo = "for trying it: zot swarm temporal dev"
@@ -62,16 +62,16 @@ async def connect(config: TemporalConfig) -> Client:
 
 
 class TemporalEngine:
-    """Of one supervisor: all tasks that are given to workers elsewhere."""
+    """Runs a supervisor's tasks on remote workers."""
 
     def __init__(self, runner: AgentRunner, config: TemporalConfig) -> None:
         self._runner = runner
         self._config = config
         self._agents: dict[str, RemoteAgent] = {}
         self._looked: dict[str, float] = {}
-        """When its workflow was last started or looked at."""
+        """Time of the last start or check of its workflow, by agent."""
         self._begun: dict[str, tuple[int, int]] = {}
-        """For which attempt and message a workflow was started."""
+        """Attempt and number of messages that its workflow was last started for, by agent."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._starters = asyncio.Semaphore(STARTERS)
         self._hub = Hub(config, hub_token(runner.folder), self.remote)
@@ -88,7 +88,7 @@ class TemporalEngine:
         await self._hub.stop()
 
     def remote(self, id: str) -> RemoteAgent:
-        """Raises NoSuchAgent."""
+        """Return the remote agent with this id. Raises NoSuchAgent."""
         supervised = self._runner.agents.get(id)
         if supervised is None or not supervised.agent.task.engine:
             raise NoSuchAgent(f"no agent {id!r}")
@@ -96,10 +96,10 @@ class TemporalEngine:
             self._agents[id] = RemoteAgent(self._runner, supervised)
         return self._agents[id]
 
-    # --- what the supervisor asks ------------------------------------------------------------
+    # --- requests of the supervisor ----------------------------------------------------------
 
     def check(self, task: SwarmTask) -> None:
-        """Raises SwarmError for a task that cannot be done elsewhere."""
+        """Raise SwarmError for a task that cannot run on a worker."""
         if task.here:
             raise SwarmError("an agent elsewhere cannot work in the directory itself: no --here")
         origin = top_level(task.directory, self._runner.environment)
@@ -110,7 +110,7 @@ class TemporalEngine:
             )
 
     def begin(self, supervised: Supervised) -> None:
-        """See to it that it runs. It may be asked again and again."""
+        """Start its workflow, unless one was started for this attempt and message."""
         id, agent = supervised.folder.id, supervised.agent
         which = (agent.claim.attempt, agent.runs)
         if self._begun.get(id) != which:
@@ -119,14 +119,14 @@ class TemporalEngine:
             self._do(self._begin(supervised))
 
     async def cancel(self, supervised: Supervised) -> None:
-        """Keep what it brought so far, say that it is cancelled, and tell its worker."""
+        """Store the work delivered so far, log the cancel, and notify its worker."""
         if not supervised.agent.alive:
             await self.remote(supervised.folder.id).settle()
         supervised.note(AgentCancelled(), sync=True)
         self._do(self._cancel(supervised))
 
     async def diff(self, supervised: Supervised) -> str | None:
-        """What it has changed so far; None: its tree here shows it."""
+        """Return its changes so far; None: use its local tree."""
         return await self.remote(supervised.folder.id).diff()
 
     # --- workflows ---------------------------------------------------------------------------
@@ -149,18 +149,18 @@ class TemporalEngine:
                     order,
                     id=self._flow_id(task.id),
                     task_queue=self._config.queue,
-                    # A worker that is frozen, not dead, may still be given steps of the flow.
+                    # A frozen (not dead) worker may still be assigned steps of the flow.
                     task_timeout=timedelta(seconds=min(10.0, self._config.lease_seconds)),
                     id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 )
             except WorkflowAlreadyStartedError:
-                # It runs, or is just ending: looked at again soon.
+                # The workflow runs, or is just ending: check again soon.
                 self._looked[task.id] = time.monotonic() - AGAIN_SECONDS + LOOK_SECONDS
             except RPCError as error:
                 complain(f"cannot start the workflow of {task.id}: {error.message}")
 
     async def _cancel(self, supervised: Supervised) -> None:
-        """The agent hears of it at once, and Temporal does not give it to anybody else."""
+        """Abort the agent now, and keep Temporal from assigning it again."""
         self._do(self.remote(supervised.folder.id).abort())
         try:
             await self._client.get_workflow_handle(self._flow_id(supervised.folder.id)).cancel()
@@ -169,7 +169,7 @@ class TemporalEngine:
                 complain(f"cannot cancel {supervised.folder.id} in Temporal: {error.message}")
 
     async def _look_after(self) -> None:
-        """A task whose workflow ended without its end being heard of is begun again."""
+        """Restart tasks whose workflow ended without reporting the end."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for id, supervised in list(self._runner.agents.items()):
@@ -186,14 +186,14 @@ class TemporalEngine:
             await self.remote(id).give_up()
         except (
             ZotError
-        ) as error:  # its repository is broken: it has not ended while its work is out
+        ) as error:  # broken repository: the agent has not ended until its work is stored
             complain(f"cannot keep the work of {id}: {error}")
 
     def _is_due(self, id: str) -> bool:
         if id not in self._looked:
-            return False  # it waits for another one, or has not been begun
+            return False  # waits for another agent, or was not started
         if self._runner.agents[id].agent.alive:
-            return False  # its worker is heard of
+            return False  # its worker is connected
         return time.monotonic() - self._looked[id] >= AGAIN_SECONDS
 
     def _is_silent(self, id: str) -> bool:

@@ -1,7 +1,5 @@
-"""One workflow a task: give it to a worker, and to another one when that worker is gone.
-
-Only ids and numbers go through here: what an agent is told, says and does is in no history.
-"""
+"""The workflow of a task: assign it to a worker, and to another when that one is gone. Only ids and
+numbers pass through here: no prompt, output or action of an agent gets into a history."""
 
 from __future__ import annotations
 
@@ -14,9 +12,9 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 RUN = "zot-run"
 LONGEST = timedelta(days=30)
-"""Of one attempt: an agent may wait for a person for a long time."""
+"""Maximum duration of one attempt: an agent may wait long for a person."""
 PAUSE_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""Before an attempt, by the number of those that failed before it."""
+"""Pause before a retry, by the number of failed attempts."""
 SUPERSEDED = "superseded"
 
 
@@ -24,12 +22,12 @@ SUPERSEDED = "superseded"
 class TaskOrder:
     id: str
     attempt: int
-    """Number of the first one."""
+    """Number of the first attempt."""
     queue: str
     retry_queue: str
     lease_seconds: float
     priority: int = 3
-    """1 begins first, 5 last."""
+    """1 (first) to 5 (last)."""
 
 
 @dataclass(frozen=True)

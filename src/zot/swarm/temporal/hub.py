@@ -1,6 +1,5 @@
-"""Where workers bring events, sessions and work, and fetch what their agents are told: a small HTTP
-server in the supervisor. Temporal carries none of it.
-"""
+"""HTTP server in the supervisor where workers deliver events, sessions and work, and fetch commands
+for their agents. Temporal carries none of this."""
 
 from __future__ import annotations
 
@@ -94,7 +93,7 @@ class Hub:
             except asyncio.CancelledError:
                 if self._server is None or not self._server.should_exit:
                     raise
-                # Left to the server, it would be logged as a failure of ours.
+                # The server would log the cancel as an error of ours.
                 return json_of({"error": "the hub is stopping", "code": "stopping"}, STOPPING)
 
         return handle
@@ -107,7 +106,7 @@ class Hub:
 
     async def _take_session(self, request: Request, remote: RemoteAgent) -> Response:
         data = await body_of(request, MAX_SESSION)
-        remote.check(*_who(request))  # the body took its time
+        remote.check(*_who(request))  # again: reading the body took time
         return json_of({"size": remote.take_session(_number(request, "at"), data)})
 
     async def _bundle(self, request: Request, remote: RemoteAgent) -> Response:

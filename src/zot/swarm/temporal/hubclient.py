@@ -1,4 +1,4 @@
-"""A worker's way to the hub: HTTP with a token, tried again while the hub is away."""
+"""A worker's client for the hub: HTTP with a token, retried while the hub is unreachable."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HubAddress:
 
 
 class HubClient:
-    """What one attempt sends and fetches. Every request names the attempt."""
+    """Requests of one attempt; each names the attempt."""
 
     def __init__(self, address: HubAddress, id: str, attempt: int, worker: str) -> None:
         self._address = address
@@ -65,13 +65,13 @@ class HubClient:
         return await self._call("POST", what, words, body)
 
     async def fetch(self, what: str, path: Path, **words: Any) -> bool:
-        """Into a file; False: there is nothing."""
+        """Download into a file; False: the answer was empty."""
         data = await self.get(what, **words)
         await asyncio.to_thread(write_atomic, path, data)
         return bool(data)
 
     def close(self) -> None:
-        """Nothing is waited for any more, in whatever thread."""
+        """Close all connections; pending requests fail, in whatever thread."""
         self._closed = True
         for connection in self._idle:
             connection.close()
@@ -83,7 +83,8 @@ class HubClient:
     async def _call(
         self, method: str, what: str, words: dict[str, Any], body: bytes | Path
     ) -> bytes:
-        """Raises Superseded, or SwarmError for what will not go better a second time."""
+        """Send a request, retrying connection failures. Raises Superseded, or SwarmError for errors
+        that a retry would not fix."""
         failed = 0
         while True:
             try:

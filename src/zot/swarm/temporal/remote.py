@@ -1,6 +1,5 @@
-"""Agents that run elsewhere, as this machine keeps them: who has each, what it may still write, and
-what it has to be told. Knows neither HTTP nor Temporal.
-"""
+"""Remote agents as this machine stores them: which worker has each, which rows it may write, and
+the commands waiting for it. Knows neither HTTP nor Temporal."""
 
 from __future__ import annotations
 
@@ -35,39 +34,39 @@ from zot.swarm.temporal.stored import StoredWork
 from zot.swarm.worktrees import TreeOrigin
 
 STOPPING = 503
-"""Status of a request that the end of the hub cut off; a worker sends it again to the next hub."""
+"""Status of a request interrupted by the hub's shutdown; the worker resends it to the next hub."""
 POLL_SECONDS = 20.0
-"""A worker that asks for commands is kept waiting so long at most."""
+"""Maximum time that a worker's request for commands is held open."""
 OURS = frozenset({"swarm_tree", "swarm_claimed", "swarm_merged", "swarm_message"})
-"""Rows that a worker has no say in."""
+"""Row types that are ignored when a worker sends them."""
 
 
 class Superseded(SwarmError):
-    """Another attempt has the task now, or nobody should."""
+    """Another attempt has the task now, or none may."""
 
     code = "superseded"
 
 
 class Claim(TreeOrigin, frozen=True):
-    """What a worker needs to begin, or to go on where another one was cut off. To a worker the
-    origin is a name for the repository, the same for all its tasks."""
+    """The state a worker needs to start a task, or to continue it after another worker. To a worker
+    the origin is just a name for the repository, equal for all its tasks."""
 
     task: SwarmTask
     waiting: dict[str, str]
-    """Messages by run; none: there is nothing to do."""
+    """Messages by run; empty: nothing to do."""
     started: int
-    """Times that a process of it was started."""
+    """Number of process starts so far."""
     last_seq: int
     tip: str
     """The commit to begin with."""
     is_checkpoint: bool
-    """The tip holds uncommitted work on top of its parent."""
+    """Whether the tip holds uncommitted work on top of its parent."""
     session_size: int
     resume_held: bool = False
 
 
 class Order(Struct, frozen=True):
-    """A command for the agent, and its number."""
+    """A numbered command for the agent."""
 
     number: int
     type: str
@@ -82,7 +81,7 @@ class OrderReply(Struct, frozen=True):
 
 
 class RemoteChild:
-    """An agent that runs elsewhere: commands wait here until its worker fetches them."""
+    """Command queue of a remote agent; its worker fetches from it."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
@@ -106,7 +105,7 @@ class RemoteChild:
             self._replies.pop(order.number, None)
 
     async def orders(self, after: int) -> list[Order]:
-        """Commands behind a number, as soon as there are some."""
+        """Return the commands after a number; wait up to POLL_SECONDS for one."""
         while self._orders and self._orders[0].number <= after:
             self._orders.popleft()
         if not self._orders:
@@ -135,8 +134,8 @@ class RemoteChild:
 
 
 class RemoteAgent:
-    """One task that a worker elsewhere has. Everything it sends names its attempt: of an attempt
-    that was superseded nothing is taken any more."""
+    """A task that a remote worker has. The worker names its attempt in every request; requests of
+    superseded attempts are refused."""
 
     def __init__(self, runner: AgentRunner, supervised: Supervised) -> None:
         self._runner = runner
@@ -144,13 +143,13 @@ class RemoteAgent:
         self._child = RemoteChild()
         self._heard = time.monotonic()
         self._rows_taken = 0
-        """Number of the last row of this attempt that is in the log."""
+        """Number of the last row of this attempt in the log."""
         self._git_lock = asyncio.Lock()
         self._work = StoredWork(runner.trees, supervised.folder.id)
         self._stopping: asyncio.Task[Any] | None = None
-        """Tells the agent that the money of all is used up."""
+        """Aborts the agent because the shared budget is used up."""
 
-    # --- who has it --------------------------------------------------------------------------
+    # --- claims ------------------------------------------------------------------------------
 
     async def claim(self, attempt: int, worker: str) -> Claim:
         agent = self._supervised.agent
@@ -162,13 +161,13 @@ class RemoteAgent:
             self._child = RemoteChild()
             self._supervised.note(Claimed(attempt, worker), sync=True)
             self._stopping = None
-        self._rows_taken = 0  # a worker begins a new log after each claim
+        self._rows_taken = 0  # a worker starts a new log after each claim
         await self._end_here()
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
             tip, is_checkpoint = await asyncio.to_thread(self._work.tip, tree)
         resume_held, self._supervised.resume_held = self._supervised.resume_held, False
-        limits, _ = agent.left()  # an agent's budget is for all its messages
+        limits, _ = agent.left()  # the budget covers all messages of an agent
         return Claim(
             task=replace(agent.task, engine="", after=(), directory="", **limits),
             waiting={} if agent.lost else dict(agent.waiting),
@@ -190,7 +189,7 @@ class RemoteAgent:
             raise Superseded(f"attempt {attempt} comes after attempt {latest}")
 
     async def _end_here(self) -> None:
-        """Store the work of an agent that no worker goes on with, then say that it has ended."""
+        """If no worker will continue the agent: store its work, then log its end."""
         agent = self._supervised.agent
         used_up = self._used_up()
         if agent.goes_on and not agent.gives_up and not used_up:
@@ -204,7 +203,7 @@ class RemoteAgent:
         self._runner.schedule()
 
     async def give_up(self) -> None:
-        """Whoever has it is not heard of any more."""
+        """Release the task from a worker that is gone."""
         supervised = self._supervised
         if not supervised.agent.kept:
             if not supervised.agent.goes_on:
@@ -214,27 +213,27 @@ class RemoteAgent:
         supervised.child = None
 
     def check(self, attempt: int, worker: str) -> RemoteChild:
-        """The door of the attempt that has the task. Raises Superseded."""
+        """Return the command queue of the attempt that has the task. Raises Superseded."""
         agent = self._supervised.agent
         if (attempt, worker) != (agent.claim.attempt, agent.claim.worker):
             raise Superseded(f"attempt {attempt} was superseded by attempt {agent.claim.attempt}")
         self._heard = time.monotonic()
-        agent.alive = not agent.kept  # a supervisor that has just begun does not know yet
+        agent.alive = not agent.kept  # unknown to a supervisor that just started
         self._supervised.child = self._child if agent.alive else None
         return self._child
 
     def silent_seconds(self) -> float:
         return time.monotonic() - self._heard
 
-    # --- what it sends -----------------------------------------------------------------------
+    # --- rows and session from the worker ----------------------------------------------------
 
     def take_rows(self, lines: list[bytes]) -> int:
-        """Rows of the worker's own log, numbered; the number of the last that is kept here."""
+        """Append numbered rows of the worker's log; return the number of the last one stored."""
         supervised = self._supervised
         for line in lines:
             row = msgspec.json.decode(line, type=LogRow)
             if row.seq <= self._rows_taken:
-                continue  # sent again: the answer was lost
+                continue  # resent: our answer was lost
             self._rows_taken = row.seq
             kind = str(row.frame.get("type", ""))
             if not kind.startswith("swarm_"):
@@ -250,7 +249,7 @@ class RemoteAgent:
         return self._rows_taken
 
     def _has(self, row: dict[str, Any]) -> bool:
-        """A supervisor before this one kept the row, and died before it said so."""
+        """Whether an earlier supervisor stored the row and died before it answered."""
         agent = self._supervised.agent
         if row["type"] == "swarm_run_over":
             return row.get("run") not in agent.waiting
@@ -274,14 +273,14 @@ class RemoteAgent:
                 await self._child.request("abort")
 
     def take_session(self, at: int, data: bytes) -> int:
-        """More of the session file, from a position on; its size."""
+        """Write a part of the session file at a position; return the file's size."""
         fd = os.open(
             self._supervised.folder.session, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
         )
         try:
             size = os.fstat(fd).st_size
             if at > size:
-                return size  # a part is missing: it is sent again from there
+                return size  # a part is missing: the worker resends from there
             os.lseek(fd, at, os.SEEK_SET)
             write_all(fd, data)
             os.ftruncate(fd, at + len(data))
@@ -297,10 +296,10 @@ class RemoteAgent:
         path = self._supervised.folder.session
         return path.stat().st_size if path.exists() else 0
 
-    # --- its work ----------------------------------------------------------------------------
+    # --- commits of the agent ----------------------------------------------------------------
 
     async def bundle(self, have: list[str]) -> bytes:
-        """Pack what a worker lacks of its beginning; empty: it has everything."""
+        """Pack the commits of the tip that the worker lacks; empty: none."""
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
             return await asyncio.to_thread(self._work.bundle, tree, have)
@@ -308,17 +307,17 @@ class RemoteAgent:
     async def take_tip(
         self, attempt: int, worker: str, commit: str, bundle: bytes, *, final: bool
     ) -> None:
-        """Store a checkpoint, or (`final`) what its branch is to have. Raises Superseded."""
+        """Store a checkpoint, or (`final`) the end state of its branch. Raises Superseded."""
         take = self._work.take_final if final else self._work.take_checkpoint
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
-            # A claim waits for the lock, too: what is stored from here on is in its tip.
+            # Claims take this lock too, so a later claim's tip includes what is stored here.
             self.check(attempt, worker)
             await asyncio.to_thread(take, tree, commit, bundle)
 
     async def settle(self) -> None:
-        """Put the work that was brought here on the branch. Do it before any word that the agent
-        has ended, where no worker has sent the end itself."""
+        """Put the delivered work on the branch. Call this before logging the agent's end, unless
+        the worker sent the end itself."""
         tree = self._supervised.agent.tree
         if tree is not None and Path(tree.path).is_dir():
             async with self._git_lock:
@@ -326,7 +325,7 @@ class RemoteAgent:
                 await asyncio.to_thread(self._work.settle, tree, message)
 
     async def diff(self) -> str | None:
-        """Show its last checkpoint; None: the tree here has everything."""
+        """Return the diff of its last checkpoint; None: the local tree has everything."""
         async with self._git_lock:
             tree = await self._runner.tree(self._supervised)
             return await asyncio.to_thread(self._work.diff, tree)

@@ -1,7 +1,7 @@
-"""Work of a remote agent in the repository here: its checkpoints, and the commit its branch gets.
+"""Work of a remote agent in the local repository: its checkpoints, and its branch's final commit.
 
-A final commit is named by a ref of its own before anything else changes: from then on it is safe.
-Whoever is killed afterwards leaves that ref, and the next look at the work finishes the rest.
+A final commit gets its own ref before anything else changes: from then on it is safe. A process
+killed later leaves that ref, and the next access to the work completes the rest.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from zot.swarm.task import SwarmError
 from zot.swarm.worktrees import DIFF, Worktree, Worktrees
 
 CHECKOUT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, None)
-"""Seconds before a checkout is tried again."""
+"""Seconds before each retry of a checkout; None: no more retries."""
 NOTHING = "0" * 40
 
 
 class StoredWork:
-    """Every method blocks; the caller lets only one run at a time."""
+    """Stored work of one agent. Methods block, and must not run concurrently."""
 
     def __init__(self, trees: Worktrees, id: str) -> None:
         self._trees = trees
@@ -28,7 +28,7 @@ class StoredWork:
         self._final = f"refs/zot-final/{id}"
 
     def tip(self, tree: Worktree) -> tuple[str, bool]:
-        """The commit where the next attempt begins, and whether it is a checkpoint."""
+        """Return the commit where the next attempt begins, and whether it is a checkpoint."""
         git = self._finished(tree)
         if commit := _commit_of(git, self._checkpoint):
             return commit, True
@@ -36,7 +36,7 @@ class StoredWork:
         return git.line("rev-parse", "HEAD"), False
 
     def bundle(self, tree: Worktree, have: list[str]) -> bytes:
-        """Pack what a worker lacks of its tip; empty: it has everything."""
+        """Pack the commits of the tip that the worker lacks; empty: none."""
         tip, is_checkpoint = self.tip(tree)
         git = self._trees.at(tree.path)
         known = [f"^{commit}" for commit in have if _commit_of(git, commit)]
@@ -50,7 +50,7 @@ class StoredWork:
         return done.stdout
 
     def diff(self, tree: Worktree) -> str | None:
-        """Show the last checkpoint; None: there is none, the tree has everything."""
+        """Return the diff of the last checkpoint; None: there is none, the tree has everything."""
         git = self._finished(tree)
         commit = _commit_of(git, self._checkpoint)
         if not commit:
@@ -62,11 +62,11 @@ class StoredWork:
         self._name(git, self._checkpoint, commit)
 
     def take_final(self, tree: Worktree, commit: str, bundle: bytes) -> None:
-        """Store what the branch is to have. The second delivery of a commit changes nothing."""
+        """Store the final commit of the branch. Storing it again changes nothing."""
         self._store_final(tree, self._take_objects(tree, commit, bundle), commit)
 
     def settle(self, tree: Worktree, message: str) -> None:
-        """Put the last checkpoint on the branch: no worker brings anything better."""
+        """Put the last checkpoint on the branch: no worker will deliver more."""
         git = self._finished(tree)
         commit = _commit_of(git, self._checkpoint)
         if not commit:
@@ -81,7 +81,7 @@ class StoredWork:
             final = _synced(git, *words).strip()
         self._store_final(tree, git, final)
 
-    # --- inside ------------------------------------------------------------------------------
+    # --- helpers -----------------------------------------------------------------------------
 
     def _take_objects(self, tree: Worktree, commit: str, bundle: bytes) -> Git:
         git = self._trees.at(tree.path)
@@ -89,7 +89,7 @@ class StoredWork:
             _unpack(git, bundle)
         if not git.succeeds("merge-base", "--is-ancestor", tree.base, commit):
             raise SwarmError(f"{commit[:12]} is not based on what the agent was given")
-        git.run("rev-list", "--objects", "--quiet", commit, f"^{tree.base}")  # nothing is missing
+        git.run("rev-list", "--objects", "--quiet", commit, f"^{tree.base}")  # none is missing
         return git
 
     def _store_final(self, tree: Worktree, git: Git, commit: str) -> None:
@@ -100,7 +100,7 @@ class StoredWork:
         self._finished(tree)
 
     def _finished(self, tree: Worktree) -> Git:
-        """git in the tree, with a final commit that was only named checked out."""
+        """Return git for the tree, after checking out a final commit that only had its ref."""
         git = self._trees.at(tree.path)
         if commit := _commit_of(git, self._final):
             if git.line("rev-parse", "HEAD") != commit:
@@ -110,32 +110,32 @@ class StoredWork:
         return git
 
     def _name(self, git: Git, ref: str, commit: str) -> None:
-        """Move a ref, unless somebody else has moved it since."""
+        """Set a ref, unless another process changed it meanwhile."""
         _synced(git, "update-ref", ref, commit, _commit_of(git, ref) or NOTHING[: len(commit)])
 
     def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
-        """Keep on a branch what somebody changed in the tree here meanwhile."""
+        """Save edits made by hand in the local tree on a branch of their own."""
         now = take_snapshot(git, reopen=True).tree
         if now != git.line("rev-parse", "HEAD^{tree}"):
             head = git.line("rev-parse", "HEAD")
             edits = git.commit_tree(now, (head,), "zot: edited by hand during a run")
             git.run("update-ref", f"refs/heads/{tree.branch}-edits", edits)
-            git.run("read-tree", now)  # so that new files leave with the reset
+            git.run("read-tree", now)  # so that the reset removes new files
 
 
 def _commit_of(git: Git, name: str) -> str:
-    """Empty: there is no such commit."""
+    """Return the commit's id; empty: it does not exist."""
     done = git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}")
     return done.stdout.decode().strip() if done.returncode == 0 else ""
 
 
 def _synced(git: Git, *words: str) -> str:
-    """Run git with its files on the disk before it returns."""
+    """Run git with fsync, so that its files are on disk when it returns."""
     return git.run("-c", "core.fsync=all", *words, env=git.identity())
 
 
 def _check_out(git: Git, commit: str) -> None:
-    """Reset the tree. A git that was killed in it leaves its lock, which has to grow old first."""
+    """Reset the tree, with retries: the lock of a killed git is removed once it is old enough."""
     for pause in CHECKOUT_PAUSES:
         try:
             git.run("reset", "-q", "--hard", commit)
@@ -148,8 +148,8 @@ def _check_out(git: Git, commit: str) -> None:
 
 
 def _unpack(git: Git, bundle: bytes) -> None:
-    """Take the objects of a bundle. `git bundle unbundle` would look at all trees of the repository
-    beside, and fails while one of them is being made."""
+    """Import the objects of a bundle. Not `git bundle unbundle`: it also reads the repository's
+    other worktrees, and fails while one of them is being made."""
     _, blank, pack = bundle.partition(b"\n\n")
     if not blank:
         raise SwarmError("what the worker sent is not a bundle")

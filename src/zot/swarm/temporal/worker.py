@@ -1,4 +1,4 @@
-"""A worker: does tasks of a queue, as many at once as it has slots, until it is told to stop."""
+"""A worker: does tasks of a queue, one per slot at a time, until it is stopped."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from zot.swarm.temporal.hubclient import HubAddress, HubClient
 from zot.swarm.temporal.remote import Claim, Superseded
 
 RETRY_SLOTS = 4
-"""For tasks that another worker lost, beside the others: they do not wait behind them."""
+"""Extra slots for tasks that other workers lost, so they do not wait behind new ones."""
 BEATS = 4
-"""Signs of life within a lease."""
+"""Heartbeats per lease."""
 ABORT_SECONDS = 60.0
-"""For an agent that was cancelled to end what it does and keep its work."""
+"""Time for a cancelled agent to stop and store its work."""
 
 
 class TaskWorker:
@@ -55,8 +55,8 @@ class TaskWorker:
 
     @activity.defn(name=RUN)
     async def run(self, order: AttemptOrder) -> str:
-        """Nothing that it raises or returns holds more than words of our own: histories are read
-        by many, and what went wrong is in the agent's log."""
+        """Run one attempt. Its result and errors contain fixed texts only, because many can read
+        histories; the cause is in the worker's output."""
         hub = HubClient(self._address, order.id, order.attempt, self._name)
         try:
             return await self._run(order, hub)
@@ -72,7 +72,7 @@ class TaskWorker:
         attempt: TaskAttempt | None = None
 
         async def beat() -> None:
-            """Tell Temporal that the attempt lives, and how far it is."""
+            """Send heartbeats with the attempt's progress to Temporal."""
             while True:
                 activity.heartbeat(attempt.last_seq if attempt is not None else 0)
                 await asyncio.sleep(order.lease_seconds / BEATS)
@@ -89,8 +89,8 @@ class TaskWorker:
             beats.cancel()
 
     async def _finish(self, attempt: TaskAttempt) -> None:
-        """A task that is cancelled ends as if a person had aborted it; one whose worker stops is
-        cut, and goes on elsewhere."""
+        """Wait for the attempt. A cancelled task ends like one that a person aborted; when the
+        worker stops, the attempt is cut and continues elsewhere."""
         work = asyncio.create_task(attempt.run())
         try:
             await asyncio.shield(work)
@@ -122,7 +122,7 @@ async def _cut(work: asyncio.Task[str]) -> None:
 
 
 def work(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, str]) -> None:
-    """Raises ConfigError, SwarmError when it cannot begin."""
+    """Run a worker. Raises ConfigError or SwarmError if it cannot start."""
     ensure_dir(place.folder)
     lock = lock_file(place.folder / "lock")
     if lock is None:
@@ -137,7 +137,7 @@ def work(config: TemporalConfig, place: WorkerPlace, environment: Mapping[str, s
 
 
 def _socket_folder(folder: Path) -> Path:
-    """Empty, and always the same: the next worker removes what one that was killed left."""
+    """Return an empty folder at a stable path, so that a new worker removes old sockets."""
     sockets = folder / "sockets"
     if len(os.fsencode(sockets)) > MAX_SOCKET_PATH - len("/123456789"):
         sockets = short_path("worker", folder, "give a shorter --folder")
@@ -146,7 +146,7 @@ def _socket_folder(folder: Path) -> Path:
 
 
 def _clear(folder: Path) -> None:
-    """What a worker that was killed left here has gone on elsewhere."""
+    """Remove attempts of a killed worker: they continue elsewhere."""
     for path in folder.iterdir():
         if path.is_dir() and path.suffix != ".git":
             shutil.rmtree(path, ignore_errors=True)
@@ -155,10 +155,10 @@ def _clear(folder: Path) -> None:
 async def _work(
     config: TemporalConfig, place: WorkerPlace, sockets: Path, environment: Mapping[str, str]
 ) -> None:
-    # An attempt that fails is tried elsewhere, and what was wrong is said in our own words.
+    # Failed attempts are retried elsewhere, and we report the errors ourselves.
     logging.getLogger("temporalio").setLevel(logging.ERROR)
     loop = asyncio.get_running_loop()
-    # Each agent keeps one thread waiting for orders, and needs others for git and uploads.
+    # Each agent keeps one thread waiting for commands, and needs others for git and uploads.
     loop.set_default_executor(ThreadPoolExecutor((place.slots + RETRY_SLOTS) * 3 + 8))
     client = await connect(config)
     tasks = TaskWorker(place, sockets, environment)
@@ -184,8 +184,8 @@ def _worker(
         workflows=[TaskFlow],
         activities=[tasks.run],
         workflow_runner=UnsandboxedWorkflowRunner(),  # the flow is ours, and small
-        # A flow that a worker remembers waits ten seconds for it when it has died; a history of a
-        # dozen events is read anew in no time.
+        # Temporal waits ten seconds for a dead worker that has a flow cached; a history of a dozen
+        # events is quickly read again.
         max_cached_workflows=0,
         max_concurrent_activities=slots,
         max_heartbeat_throttle_interval=beat,

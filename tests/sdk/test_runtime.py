@@ -594,18 +594,3 @@ def test_nothing_of_a_conversation_that_was_cleared_is_sent(asked):
     sent = server.requests[-1].body["messages"]
     assert "old" not in json.dumps(sent)
     assert json.dumps(sent).count("say:new") == 2
-
-
-def test_a_run_has_ended_and_the_next_one_works_whatever_getting_ready_does(
-    asked, monkeypatch, capfd
-):
-    runtime, server = asked
-
-    def fail(self, request):
-        raise ValueError("not ready")
-
-    monkeypatch.setattr(ModelClient, "look_ahead", fail)
-    for word in ("one", "two"):
-        assert isinstance(list(runtime.prompt(f"say:{word}"))[-1], events.Done)
-    assert len(server.requests[1].body["messages"]) == 3
-    wait_for(lambda: "not ready" in capfd.readouterr().err)

@@ -9,8 +9,9 @@ from zot.tui.theme import Theme
 
 MARGIN = 6
 SIZES = st.tuples(st.integers(40, 120), st.integers(18, 40))
+# Lines settle in each step: what tmux pushes up from near the top of its screen is out of reach.
 STEPS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 2), st.one_of(st.none(), SIZES)),
+    st.tuples(st.integers(8, 12), st.integers(0, 2), st.one_of(st.none(), SIZES)),
     min_size=1,
     max_size=25,
 )

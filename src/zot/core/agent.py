@@ -135,7 +135,7 @@ class Agent:
         wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
         dated: bool = False,
     ) -> None:
-        """`dated`: include the current date in requests to the model."""
+        """`dated`: send the model the date, with the first user message of each day."""
         self.provider = provider
         self.model = model
         self.session = session

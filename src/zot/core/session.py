@@ -164,7 +164,7 @@ class SessionInfo(Frozen):
     title: str
     """Title given by the user; empty: none."""
     first_text: str
-    """Beginning of the conversation's first text."""
+    """First text of the conversation."""
     provider: str
     model: str
     started: str

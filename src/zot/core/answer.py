@@ -89,9 +89,7 @@ class ModelAnswer:
                 emit(event)
 
     def _start(self, emit: Emit) -> None:
-        if (
-            not self._started
-        ):  # a retried call sends Started again, but the message has already started
+        if not self._started:  # a retry must not start the message again
             self._started = True
             emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
 

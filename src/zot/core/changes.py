@@ -75,9 +75,7 @@ def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownCh
 def hashed(content: bytes | None) -> str | None:
     if content is None:
         return None
-    from hashlib import (
-        sha256,
-    )  # loads OpenSSL; most runs change no file before the model's first answer
+    from hashlib import sha256  # loads OpenSSL, which few runs need before the first answer
 
     return sha256(content).hexdigest()
 

@@ -1,5 +1,4 @@
-"""Checks a tool's arguments against its JSON Schema, and describes the first problem in one
-line."""
+"""Checks a tool's arguments against its JSON Schema, and reports the first problem in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ from typing import Any
 
 from zot.provider.types import Json
 
-# Plain schemas (all built-in tools, most others) are checked here: the JSON Schema library takes 18
+# Plain schemas (all built-in tools, most others) are checked here: the JSON Schema library needs 18
 # ms and 8 MB to load, a third of a whole zot. Schemas with any other keyword go to the library.
 _PLAIN = {
     "type", "properties", "required", "items", "enum", "additionalProperties", "minimum", "maximum",
@@ -60,8 +59,7 @@ def is_plain(schema: Any) -> bool:
         and ("items" not in schema or is_plain(schema["items"]))
         and _are_texts(required := schema.get("required", []))
         and len(set(required)) == len(required)
-        # Enums of other values go to the library: for it, 1 equals 1.0 but not true; for Python,
-        # both.
+        # Enums of other values go to the library, where 1 equals 1.0 but not true; in Python, both.
         and _are_texts(schema.get("enum", []))
         and all(type(schema.get(name, 0)) in (int, float) for name in ("minimum", "maximum"))
         and type(least := schema.get("minItems", 0)) is int

@@ -336,8 +336,8 @@ class Session:
             return entry
 
     def note_use(self, provider: str, model: str, level: Level, usual: Level) -> None:
-        """Record the model and level in use if they differ from the last record, for whoever
-        resumes the session. A missing level means `usual`. Raises SessionError, as `append`."""
+        """Record the model and level in use if they differ from the last record, so that a later
+        process can adopt them. A missing level means `usual`. Raises SessionError, as `append`."""
         before = self.last_model
         if before != (provider, model):
             self.append(ModelChange(provider, model))

@@ -73,7 +73,7 @@ class Shell(Protocol):
 
     @property
     def has_background(self) -> bool:
-        """Whether commands of the session may still be running."""
+        """Whether commands of the session may be running in the background."""
 
     def end_background(self) -> None:
         """Stop the session's background processes, and wait until they have ended."""

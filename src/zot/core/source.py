@@ -155,7 +155,7 @@ class ExtensionState(Frozen):
 
 
 class ServerState(Frozen):
-    """An MCP server, as it is now."""
+    """Current state of an MCP server."""
 
     name: str
     state: Literal["disabled", "untrusted", "idle", "starting", "ready", "failed", "login"]

@@ -54,8 +54,8 @@ class Verdict(Frozen):
 
 
 Subject = Callable[[ToolCall], str | None]
-"""Return the tool name to request approval for, if the call can change something; empty: no
-approval needed; None: unknown call."""
+"""Callback that returns the tool name to request approval for, if the call can change something;
+empty: no approval needed; None: unknown call."""
 GONE = Verdict("deny", "the client is gone")
 
 
@@ -72,7 +72,7 @@ class OpenApproval(Struct):
 
 
 AskTerminal = Callable[[ApprovalRequest, Cancel], Verdict | None]
-"""Ask a person, for at most the request's timeout; None: no answer."""
+"""Callback that asks a person, for at most the request's timeout; None: no answer."""
 
 
 class Approval(Hook):
@@ -166,7 +166,7 @@ class Approval(Hook):
             question.answer(verdict)
 
     def rules(self) -> list[Rule]:
-        """Return the rules that allow calls without a request: of the project, and of this
+        """Return the rules that allow calls without asking, for the project and for this
         session."""
         for_session = [Rule(tool, SESSION) for tool in sorted(self._remembered)]
         return [*(self._rules.all() if self._rules is not None else ()), *for_session]

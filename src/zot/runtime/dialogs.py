@@ -33,8 +33,8 @@ class OpenDialogs:
         self._suspend: Callable[[], None] | None = None
 
     def ask(self, question: ExtensionAsk) -> None:
-        """Send the question to the client, unless it was answered before a crash or the client is
-        gone."""
+        """Send a question to the client, unless it was answered before a crash. If the client is
+        gone, cancel it or suspend the run."""
         try:
             answer = None if self._durable is None else self._durable.dialog_asked(question)
         except SessionError as error:

@@ -70,11 +70,11 @@ SHELL_WORDS = _words(
 """Bash keywords and built-ins, except those that only print or inspect."""
 
 RUNNERS = SHELL_WORDS | _words(
-    # shells, and what becomes another user or machine
+    # shells, and programs that switch the user or machine
     "sh bash rbash zsh dash ash ksh mksh fish csh tcsh yash nu pwsh powershell xonsh busybox "
     "toybox sudo doas su runuser setpriv pkexec gosu su-exec chpst setuidgid ssh mosh sshpass "
     "rsync scp sftp telnet nc ncat socat machinectl "
-    # those that run the rest of their words, or a part of it
+    # programs that run some of their arguments
     "env xargs parallel nohup nice ionice renice chrt taskset timeout gtimeout stdbuf unbuffer "
     "setsid setarch linux32 linux64 numactl catchsegv watch entr flock script scriptreplay expect "
     "screen tmux at batch crontab systemd-run systemctl start-stop-daemon daemon daemonize "
@@ -82,13 +82,13 @@ RUNNERS = SHELL_WORDS | _words(
     "firejail proot prlimit cgexec capsh ltrace strace perf gdb lldb valgrind ld.so ld-linux.so.2 "
     "ld-linux-x86-64.so.2 hyperfine direnv dotenv find fd fdfind rg xdg-open open less more man vi "
     "vim nvim view ex ed emacs nano pico rlwrap "
-    # languages whose words may be a program
+    # languages whose arguments may be a program
     "awk gawk mawk nawk sed gsed php lua luajit tclsh wish java jshell groovy scala kotlin ghc "
     "runghc erl elixir iex julia Rscript R osascript gcc g++ cc c++ clang clang++ tcc m4 bc dc "
     "sqlite3 psql mysql "
-    # those that have an option for it
+    # programs with an option to run another
     "tar gtar bsdtar zip 7z cpio sort split cmake ninja ant "
-    # those that fetch a program and run it
+    # programs that fetch a program and run it
     "npx pnpx bunx uvx pipx nix-shell vagrant ansible ansible-playbook dpkg rpm xcrun"
 )
 """Programs that may run another one, whatever their first words are: a pattern for them would allow

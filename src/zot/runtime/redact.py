@@ -72,9 +72,7 @@ class Redactor:
         secrets = self._given.union(*map(self._from_file, self._files))
         if secrets != self._known:
             self._secrets = tuple(sorted(secrets, key=len, reverse=True))
-            self._known = (
-                secrets  # set last, because another thread that sees it reads `_secrets` next
-            )
+            self._known = secrets  # set last: threads that see it then read `_secrets`
         self._next_look = monotonic() + LOOK_AGAIN
         return self._secrets
 

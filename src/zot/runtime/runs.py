@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024
-"""Bytes of text and images in the queue."""
+"""Maximum bytes of text and images in the queue."""
 
 Listener = Callable[[Event, Run | None], None]
 Queue = Literal["steering", "follow_up"]

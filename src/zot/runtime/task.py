@@ -70,7 +70,7 @@ class TaskSource(ReadySource):
     """The tool `task` of one runtime."""
 
     name = "tasks"
-    next_look = 0.0  # each run has its own count
+    next_look = 0.0  # prepared before each run, to reset the count
 
     def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None = None) -> None:
         """`depth`: levels of agents allowed below this one. `names`: the only tools allowed for

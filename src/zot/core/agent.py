@@ -154,14 +154,12 @@ class Agent:
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
-        """Tokens in the context: the provider's last figure plus an estimate of messages added
-        since."""
+        """Tokens in the context: the provider's last figure plus an estimate of later messages."""
         self._paying = threading.Lock()
         self._budget: tuple[Limits, float, types.Usage] | None = None
         """Limits of the run, its start (monotonic clock), and the usage before it."""
         self._may_compact = False
-        """False after an automatic compaction failed in this run: each new try would cost tokens
-        again."""
+        """False after an automatic compaction failed in this run: a new try would cost again."""
 
     # --- state that outlives a run -----------------------------------------------------------
 
@@ -177,8 +175,7 @@ class Agent:
         self._system = None  # tool sources may add text about their tools to the system prompt
 
     def forget(self) -> None:
-        """Reset the cached system prompt and context size after the transcript was cleared or
-        replaced."""
+        """Reset cached prompt and context size, after the transcript was cleared or replaced."""
         self._system = None
         self._context_tokens = estimate(self.session.messages())
 
@@ -446,8 +443,7 @@ class Agent:
     def _call_again(
         self, event: types.Retrying | types.FellBack, answer: ModelAnswer, step: int, io: RunIO
     ) -> None:
-        """Prepare to repeat a failed model call. If the model had begun to answer, its turn is
-        void."""
+        """Prepare to repeat a failed model call. If it had begun to answer, its turn is void."""
         usage = priced(answer.usage, answer.model.price)
         is_void = answer.has_content or usage.total > 0
         if usage.total:
@@ -522,8 +518,7 @@ class Agent:
         return system
 
     def system(self) -> str:
-        """The system prompt of the last call; before the first call, without the guards'
-        changes."""
+        """The system prompt of the last call; before the first one, without guards' changes."""
         return self._make_system() if self._system is None else self._system
 
     def pay_unknown(self, io: RunIO) -> None:

@@ -39,8 +39,7 @@ class Aside(Frozen):
 
 
 class SideQuestion:
-    """One question. `show` gets the answer as it streams; `reads` gets each call that reads
-    files."""
+    """One question. `show` gets the answer as it streams, `reads` each call that reads files."""
 
     def __init__(
         self,

@@ -85,8 +85,7 @@ class Compactor:
         return self._cut(context) > 1
 
     def plan(self, context: Sequence[tuple[str, types.Message]], reason: Reason) -> CompactPlan:
-        """Decide what to summarise and what to keep. Raises CommandError: there is nothing to
-        compact."""
+        """Decide what to summarise and keep. Raises CommandError: there is nothing to compact."""
         if not context:
             raise CommandError("nothing to compact: the transcript is empty")
         cut = self._cut(context)
@@ -142,8 +141,7 @@ class Compactor:
         return SUMMARY_TOKENS + (THINKING_TOKENS if always_thinks(self._model) else 0)
 
     def _cut(self, context: Sequence[tuple[str, types.Message]]) -> int:
-        """Return the index of the first message to keep: within the limits, and never a tool
-        result."""
+        """Return the index of the first message to keep: within limits, never a tool result."""
         keep = self._keep
         room = self._model.context_window * KEEP_SHARE
         if keep.tokens is not None:
@@ -162,8 +160,7 @@ class Compactor:
         return cut
 
     def _fitting(self, text: str) -> str:
-        """Return the newest part of the text that fits the model's window, at 3 characters per
-        token."""
+        """Return the newest part of the text that fits the window, at 3 characters per token."""
         limit = max(4_000, (self._model.context_window - 2 * SUMMARY_TOKENS) * 3)
         if len(text) <= limit:
             return text

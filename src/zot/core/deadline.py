@@ -10,8 +10,7 @@ from zot.errors import Cancelled, LimitError, ProviderError
 
 
 class Deadline:
-    """Context manager that cancels its block after the time limit; the block then raises
-    LimitError."""
+    """Cancels its block, as an abort would, after the time limit; the block raises LimitError."""
 
     def __init__(self, seconds: float | None, cancel: Cancel) -> None:
         self._seconds = seconds

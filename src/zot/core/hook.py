@@ -91,8 +91,7 @@ class Hook:
         return ALLOW
 
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
-        """Check an assistant message before it enters the transcript. Its deltas were already
-        sent."""
+        """Check an assistant message before it is stored. Its deltas were already sent."""
         return ALLOW
 
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:

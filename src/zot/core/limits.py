@@ -10,8 +10,7 @@ from zot.provider.types import Model
 
 
 class Limits(Struct, frozen=True):
-    """Limits of a run; None: no limit. Checked before each model call; time is enforced at all
-    times."""
+    """Limits of a run; None: no limit. Checked before each model call, the time at any moment."""
 
     max_steps: int | None = None
     max_cost: float | None = None

@@ -86,7 +86,7 @@ class Replaced(Plain):
 
 
 class Custom(Plain):
-    """A row of a kind that this version does not know, kept verbatim."""
+    """A row without a class of its own, or of a later version; kept verbatim."""
 
     kind: str
     data: dict[str, Json]
@@ -195,8 +195,7 @@ class ChangedFile(Frozen):
     action: Literal["restore", "create", "remove"]
     """Action of a rewind. `create`: the file existed and is gone now."""
     state: Literal["ok", "changed", "lost", "failed"]
-    """`changed`: also changed by something else. `lost`: the old content is gone. `failed`: the
-    write failed."""
+    """`changed`: by something else too. `lost`: old content gone. `failed`: not written."""
     diff: str
     note: str = ""
     """Explanation of the problem, if any."""
@@ -254,8 +253,7 @@ class Session:
         return self._title
 
     def messages(self) -> tuple[Message, ...]:
-        """Return the messages that the model sees: the current branch with its latest compaction
-        applied."""
+        """Return the model's view: the current branch with its latest compaction applied."""
         with self._lock:
             return self._context.messages()
 
@@ -290,8 +288,7 @@ class Session:
         return path
 
     def context_at(self, leaf: str | None) -> Context:
-        """Return the model's view of the branch that ends at `leaf`; empty if there is no such
-        entry."""
+        """Return the model's view of the branch that ends at `leaf`; empty if it is unknown."""
         context = Context()
         for entry in self.path(leaf) if leaf in self._entries else ():
             context.add(entry)
@@ -346,8 +343,7 @@ class Session:
             self.append(LevelChange(level))
 
     def move(self, leaf: str | None) -> None:
-        """Continue from another entry (None: from nothing); the branch left behind stays in the
-        tree."""
+        """Continue from another entry (None: from nothing); the old branch stays in the tree."""
         with self._lock:
             if leaf is not None and leaf not in self._entries:
                 raise KeyError(leaf)

@@ -68,8 +68,7 @@ class Shell(Protocol):
         """Root of the jail, links resolved; empty: there is no jail."""
 
     def set_jail(self, on: bool) -> None:
-        """Turn the jail on or off. Raises ConfigError when the working directory cannot be a
-        jail."""
+        """Turn the jail on or off. Raises ConfigError when the directory cannot be a jail."""
 
     @property
     def has_background(self) -> bool:
@@ -88,8 +87,7 @@ class Shell(Protocol):
 
 
 def entry_of(ran: ShellOutput, *, hidden: bool) -> Body:
-    """Return the transcript entry of a command; a hidden one is stored, but the model does not see
-    it."""
+    """Return the transcript entry of a command; the model does not see a hidden one."""
     if hidden:
         return Custom("shell", {name: value for name, value in asdict(ran).items() if value})
     end = "aborted" if ran.aborted else f"exit {ran.exit_code}"

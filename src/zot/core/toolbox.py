@@ -269,8 +269,7 @@ class Toolbox:
         return attempt.work()
 
     def _prepare(self, attempt: _Attempt, io: CallIO) -> None:
-        """Do everything before the tool itself: look it up, check its arguments, consult the
-        guards."""
+        """Do everything before the run: find the tool, check the arguments, consult the guards."""
         call = attempt.call
         tool = self._tools.get(call.name)
         if tool is None:

@@ -166,8 +166,7 @@ class Approval(Hook):
             question.answer(verdict)
 
     def rules(self) -> list[Rule]:
-        """Return the rules that allow calls without asking, for the project and for this
-        session."""
+        """Return the rules that allow calls without asking, of the project and this session."""
         for_session = [Rule(tool, SESSION) for tool in sorted(self._remembered)]
         return [*(self._rules.all() if self._rules is not None else ()), *for_session]
 
@@ -235,8 +234,7 @@ class Approval(Hook):
         )
 
     def _subject(self, call: ToolCall) -> str:
-        """Return the tool name that needs approval for this call; empty: the call changes
-        nothing."""
+        """Return the tool name that needs approval; empty: the call changes nothing."""
         if call.name in DEFAULT_TOOLS:
             return call.name
         return next((name for ask in self._subjects if (name := ask(call)) is not None), "")

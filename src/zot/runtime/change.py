@@ -11,8 +11,7 @@ from zot.runtime.run import Run
 
 class Change:
     """Allows one change to an idle runtime at a time. A change may take long (files, processes), so
-    the lock is released meanwhile: the state can be read, and only new runs and other changes
-    wait."""
+    the lock is released meanwhile: the state can be read; only new runs and other changes wait."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self.ended = threading.Condition(lock)
@@ -37,8 +36,7 @@ class Change:
 
 
 class Idle:
-    """Context manager that keeps runs out while the state changes; raises BusyError during a
-    run."""
+    """Context manager that keeps runs out during a change. Raises BusyError: a run is active."""
 
     def __init__(self, change: Change, runs: deque[Run], what: str) -> None:
         self._change = change

@@ -1,5 +1,5 @@
-"""Base class of a runtime's clients. Each front end overrides what it supports; the defaults are
-harmless."""
+"""Base class of a runtime's clients, with harmless defaults for what a front end does not
+support."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class RuntimeClient:
         return False
 
     def for_agent(self, name: str, parent: str) -> RuntimeClient | None:
-        """Return the client for an agent opened by a tool of `parent`; None: this client cannot
-        distinguish agents."""
+        """Return the client for an agent that a tool of `parent` opens; None: not supported,
+        because this client cannot distinguish agents."""
         return None
 
     def agent_event(self, agent: str, parent: str, event: Event) -> None:

@@ -118,8 +118,7 @@ class CommandedRuns(Workplace):
         return [state for source in self._sources.panels() for state in source.reload()]
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """Send a key to a panel without waiting. Raises CommandError when the extension does not
-        run."""
+        """Send a key to a panel; does not wait. Raises CommandError: no such extension runs."""
         self._to_panel(extension, lambda to: to.panel_key(extension, panel_id, key, text))
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:

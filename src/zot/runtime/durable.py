@@ -29,8 +29,7 @@ MOST_CRASHES = 3
 
 
 class Durable:
-    """Durable runs of one runtime, recorded in its session. Called by Runs, whose lock is
-    enough."""
+    """Durable runs of one runtime, recorded in its session. Protected by the lock of Runs."""
 
     def __init__(self, agent: Agent, on_crash: journal.OnCrash) -> None:
         self._agent = agent

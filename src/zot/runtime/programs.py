@@ -91,8 +91,7 @@ RUNNERS = SHELL_WORDS | _words(
     # programs that fetch a program and run it
     "npx pnpx bunx uvx pipx nix-shell vagrant ansible ansible-playbook dpkg rpm xcrun"
 )
-"""Programs that may run another one, whatever their first words are: a pattern for them would allow
-everything."""
+"""Programs that may run another one, whatever their first words: patterns would allow anything."""
 
 GROUPS = _words(
     "git npm pnpm yarn bun cargo go pip pip3 uv poetry pdm hatch rye make gmake just task rake "

@@ -52,8 +52,7 @@ class OpenBatch(Frozen):
 
 
 def open_batch(session: Session) -> OpenBatch:
-    """Find the unfinished work at the end of the transcript: the last answer, and the results after
-    it."""
+    """Find the unfinished work at the end of the transcript: the last answer and its results."""
     results: dict[str, ToolResult] = {}
     settled: set[str] = set()
     for id, message in reversed(session.context()):

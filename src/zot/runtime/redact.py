@@ -34,8 +34,8 @@ Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 _DELTAS = (types.TextDelta, types.ReasoningDelta, types.ToolCallArgs)
 _LOOKED_BEFORE = (types.Started, types.Finished)
 """Event types, besides deltas, before which secrets are refreshed. At the start of a call
-everything is known that its request could make the server echo; the refresh happens while the
-server works."""
+everything is known that its request could make the server echo, and the refresh overlaps with the
+server's work."""
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
 
@@ -88,8 +88,7 @@ class Redactor:
         return _value_without(value, self.secrets())
 
     def struct(self, thing: AnyStruct) -> AnyStruct:
-        """Redact the fields of an event or another struct; return the same object if nothing
-        changes."""
+        """Redact an event or another struct; return the same object if nothing changes."""
         secrets = self.secrets()
         changes: dict[str, object] = {}
         for name in thing.__struct_fields__:

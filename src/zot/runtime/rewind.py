@@ -77,8 +77,7 @@ def checkpoints(session: Session) -> list[Checkpoint]:
 
 
 def changed_files(session: Session, files: Files | None) -> list[ChangedFile]:
-    """Return all files that tools changed in the session, with diffs from the old to the current
-    content."""
+    """Return all files that tools changed in the session, with diffs from old to current."""
     if files is None or session.contents is None:
         return []
     return [file for file, *_ in _undone(session.entries.values(), session.contents, files, True)]
@@ -149,8 +148,7 @@ class Rewind:
 def _undone(
     entries: Iterable[Entry], contents: Contents, files: Files, forward: bool
 ) -> list[tuple[ChangedFile, bytes | None, bytes | None]]:
-    """Return each file that differs from its content before these entries, with its current and old
-    content."""
+    """Return each file that differs from before these entries, with current and old content."""
     histories: dict[str, list[FileChange]] = {}
     for change in changes_of(entries):
         histories.setdefault(change.path, []).append(change)

@@ -125,8 +125,7 @@ def _plain_words(command: str) -> list[str] | None:
 
 
 def _names_output(word: str) -> bool:
-    """Whether this is git's `--output` option, which may be abbreviated: git would write to a
-    file."""
+    """Whether this is git's `--output` option, perhaps abbreviated, which writes a file."""
     return word.replace('"', "").replace("'", "").startswith("--ou")
 
 

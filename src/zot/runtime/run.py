@@ -167,8 +167,7 @@ class Run:
     # --- interface for the conductor ---------------------------------------------------------
 
     def work(self) -> bool:
-        """Do the work in this thread; False: the run was given up and another thread is now the
-        conductor."""
+        """Do the work in this thread; False: it was given up, and another thread is conductor."""
         with self._working:
             self.cancel.watch_with(partial(self._runtime.watch, self))
             self._run()
@@ -176,8 +175,7 @@ class Run:
         return not self._given_up
 
     def wait_or_give_up(self) -> None:
-        """Wait up to ABORT_GRACE seconds for an aborted run, then give it up; runs in its own
-        thread."""
+        """Give an aborted run ABORT_GRACE seconds, then give it up; called in its own thread."""
         if self._working.acquire(timeout=ABORT_GRACE):
             return
         with self._lock:

@@ -87,8 +87,7 @@ class Runs:
         return text
 
     def keep_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        """Store the old content of a file that a tool is about to change, if the session keeps
-        such."""
+        """Store a file's content before a tool changes it, if the session keeps contents."""
         contents = self.session.contents
         if contents is None:
             return
@@ -482,8 +481,7 @@ class Runs:
         id: str = "",
         note: Callable[[], None] | None = None,
     ) -> Run:
-        """Queue a run. `note` is called before the run is reported as accepted, and may refuse
-        it."""
+        """Queue a run. `note` is called before the run is acknowledged, and may refuse it."""
         run = Run(kind, work, self, tag, id)
         run.size = size
         with self._lock:
@@ -526,8 +524,7 @@ class Runs:
         self._over.set()
 
     def watch(self, run: Run) -> None:
-        """Make sure that an aborted run ends, whatever its work does. Called by the aborting
-        thread."""
+        """Make sure that an aborted run ends, whatever its work does. Called by the aborter."""
         watcher = threading.Thread(target=run.wait_or_give_up, name="zot-abort", daemon=True)
         try:
             watcher.start()

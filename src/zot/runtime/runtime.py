@@ -133,8 +133,7 @@ class Runtime(CommandedRuns):
         self.note_choice()
 
     def note_choice(self) -> None:
-        """Record the model and level in use in the session, however they were chosen. Raises
-        SessionError."""
+        """Record the model and level in use, however chosen. Raises SessionError."""
         agent = self.agent
         choice = agent.session, agent.model, agent.settings.reasoning
         if self._noted != choice:
@@ -329,8 +328,7 @@ class Runtime(CommandedRuns):
             copy.close()
 
     def fork_entries(self, entries: Iterable[Entry], parent: str) -> SessionInfo:
-        """Start a session with these entries, copied from the session `parent`, and continue
-        there."""
+        """Start and use a session with these entries, copied from the session `parent`."""
         self._check_idle("fork_session")
         self.use_session(self._sessions.new(parent=parent, entries=entries))
         return self.session_info()

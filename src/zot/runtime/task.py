@@ -35,8 +35,7 @@ AT_ONCE = 4
 MAX_TASKS = 32
 """Maximum tasks for one prompt."""
 SHARE = 1 / AT_ONCE
-"""Share of the run's remaining budget that a task gets at its start, so that all together stay
-within it."""
+"""Share of the run's remaining budget for each task, so that all together stay within it."""
 MAX_STEPS = 50
 SCHEMA_ROUNDS = 2
 DESCRIPTION = (

@@ -1,5 +1,4 @@
-"""Runtime operations in the place where its tools work: the user's shell commands, the jail,
-rewind."""
+"""Runtime operations at the tools' workplace: the user's shell commands, the jail, rewind."""
 
 from __future__ import annotations
 
@@ -211,8 +210,7 @@ class Workplace(Runs):
 
     @property
     def has_background(self) -> bool:
-        """Whether background commands may be running; a change of the session waits for their
-        end."""
+        """Whether background commands may be running; changing the session waits for them."""
         return self._shell is not None and self._shell.has_background
 
     # --- inside ------------------------------------------------------------------------------

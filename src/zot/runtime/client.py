@@ -1,5 +1,4 @@
-"""Base class of a runtime's clients, with harmless defaults for what a front end does not
-support."""
+"""Base class of a runtime's clients, with harmless defaults for unsupported operations."""
 
 from __future__ import annotations
 

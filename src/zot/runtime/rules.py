@@ -1,8 +1,8 @@
 """Approval rules of a project: which calls a rule covers, and which rule to offer.
 
 A rule for commands is an exact text, or words followed by ` *` for any further words. The latter
-covers only commands in which bash sees nothing but plain words: `git log *` does not cover `git
-log; rm -r .`. Words are split as bash splits them; shell syntax is never covered.
+covers only commands in which bash sees nothing but plain words: `git log *` does not cover
+`git log; rm -r .`. Words are split as bash splits them; shell syntax is never covered.
 """
 
 from __future__ import annotations

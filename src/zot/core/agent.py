@@ -1,5 +1,6 @@
-"""The loop: model, tools, model, until the model stops. It tells what happens, but never the end:
-whoever can be cancelled does not announce that (runtime/run.py does).
+"""The agent loop: call the model, run its tools, repeat until the model stops. The loop emits
+events, but never the end of a run: code that can be cancelled must not announce that
+(runtime/run.py does).
 """
 
 from __future__ import annotations
@@ -42,26 +43,26 @@ class UserInput(Struct, frozen=True):
     images: tuple[types.Image, ...] = ()
     extra: dict[str, object] | None = None
     documents: tuple[types.Text, ...] = ()
-    """Texts that came with it, each a block of its own."""
+    """Texts attached to the prompt; each becomes a separate block."""
 
 
 NO_TIME = 0.001
-"""Seconds that are left when none are: a limit is more than 0."""
+"""Remaining seconds reported when the time is used up, because a limit must be greater than 0."""
 
 
 class Progress(Struct, frozen=True):
-    """How far a prompt has come: where it goes on, and what counts against its limits."""
+    """Progress of a prompt: where to continue, and the usage that counts against its limits."""
 
     steps: int = 0
     seconds: float = 0.0
     before: types.Usage | None = None
-    """What was used up before it began; None: what is used up now."""
+    """Cumulative usage before the prompt began; None: the agent's current usage."""
     calls: tuple[types.ToolCall, ...] = ()
-    """Tool calls of the last answer that have to be seen to first."""
+    """Tool calls of the last answer that must be handled first."""
     results: Mapping[str, types.ToolResult] = {}
-    """Results that some of these calls have already."""
+    """Results already known for some of these calls, by call id."""
     answered: bool = False
-    """The model has stopped: it is asked again only when there is more to hear."""
+    """The model has stopped; call it again only if more user messages are queued."""
 
 
 class AgentSettings(Struct, frozen=True):
@@ -69,57 +70,57 @@ class AgentSettings(Struct, frozen=True):
     limits: Limits = Limits()
     retry: RetryPolicy = RetryPolicy()
     compact_at: float | None = 0.85
-    """Part of the model's window that starts an automatic compaction; None: never."""
+    """Fraction of the context window that triggers an automatic compaction; None: never."""
     compact_reserve: int | None = None
-    """Tokens to leave free in the window; decides in the place of `compact_at` when set."""
+    """Tokens to leave free in the context window; overrides `compact_at` when set."""
     keep: Keep | None = None
-    """What a compaction leaves as it is; None: the usual."""
+    """Messages that a compaction keeps verbatim; None: the default."""
     fallbacks: tuple[tuple[types.Provider, types.Model], ...] = ()
 
 
 class RunIO(Protocol):
-    """What the loop needs of the run it works for."""
+    """Interface of the run that the loop works for."""
 
     @property
     def cancel(self) -> Cancel: ...
 
     def emit(self, event: Event) -> None:
-        """Tell the listeners, in order. Raises Cancelled when the run was given up."""
+        """Send an event to the listeners, in order. Raises Cancelled when the run was given up."""
         ...
 
     def append(self, body: Body) -> Entry:
-        """Add to the transcript. Raises Cancelled when the run was given up."""
+        """Append to the transcript. Raises Cancelled when the run was given up."""
         ...
 
     def begin(self, call: types.ToolCall, replay: Replay) -> Begun:
-        """A tool is about to run. Raises JournalError: it must not."""
+        """Record that a tool is about to run. Raises JournalError: it must not run."""
         ...
 
     def pause(self, call_id: str, state: types.Json) -> None:
-        """A tool waits for a person. Raises JournalError, and Cancelled as `spend`."""
+        """Record that a tool waits for a person. Raises JournalError, and Cancelled as `spend`."""
         ...
 
     def spend(self, usage: types.Usage) -> None:
-        """A tool asked a model itself. Raises Cancelled when the run was given up."""
+        """Add the usage of a tool's own model call. Raises Cancelled when the run was given up."""
         ...
 
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        """A tool is about to change a file. Raises Cancelled when the run was given up."""
+        """Record a file before a tool changes it. Raises Cancelled when the run was given up."""
         ...
 
     def take_steering(self) -> list[UserInput]:
-        """Messages the user wants heard before the next model call."""
+        """Return queued user messages to add before the next model call."""
         ...
 
     def has_steering(self) -> bool: ...
 
     def take_follow_up(self) -> list[UserInput]:
-        """Messages for when the model would stop."""
+        """Return queued user messages to add when the model would stop."""
         ...
 
 
 class Agent:
-    """A provider, tools, hooks and a session, and the loop over them. One run at a time."""
+    """A provider, tools, hooks, a session, and the loop over them. One run at a time."""
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class Agent:
         wrap_tool: Callable[[Tool], Tool] = lambda tool: tool,
         dated: bool = False,
     ) -> None:
-        """`dated`: the model is told the date."""
+        """`dated`: send the model the date, with the first user message of each day."""
         self.provider = provider
         self.model = model
         self.session = session
@@ -143,43 +144,43 @@ class Agent:
         self._turn_hooks = asked_for("before_turn", self.hooks)
         self._reply_hooks = asked_for("before_reply", self.hooks)
         self._wrap_tool = wrap_tool
-        """Puts itself before every tool, also those that come later: to record, to replay."""
+        """Wrapper for every tool, including tools added later; used to record and replay calls."""
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = types.Usage()
         self._refused_images = RefusedImages()
         self._dated = dated
         self._sent_tools: tuple[types.ToolSpec, ...] = ()
-        """Those of the last request, in its order."""
+        """Tool specs of the last request, in the order sent."""
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
-        """Size of the context as the provider last reported it, plus what came since."""
+        """Tokens in the context: the provider's last figure plus an estimate of later messages."""
         self._paying = threading.Lock()
         self._budget: tuple[Limits, float, types.Usage] | None = None
-        """What the run may use, when it began, and what was used up before it."""
+        """Limits of the run, its start (monotonic clock), and the usage before it."""
         self._may_compact = False
-        """False once an automatic compaction failed in this run: trying again would cost again."""
+        """False after an automatic compaction failed in this run: a new try would cost again."""
 
     # --- state that outlives a run -----------------------------------------------------------
 
     def set_model(self, provider: types.Provider, model: types.Model) -> None:
         self.provider, self.model = provider, model
-        self._system = None  # guards may want another prompt for another model
+        self._system = None  # guards may want another system prompt for another model
 
     def set_tools(self, tools: Iterable[Tool]) -> None:
-        """Go on with other tools; between runs only."""
-        # Tools that come while a conversation goes on stand behind those that it began with.
+        """Replace the tools; between runs only."""
+        # Tools added during a conversation are listed after the tools it began with.
         first = [spec.name for spec in self._sent_tools]
         self.toolbox = Toolbox(map(self._wrap_tool, tools), self.hooks, first)
-        self._system = None  # whoever brings tools may want to say something about them
+        self._system = None  # tool sources may add text about their tools to the system prompt
 
     def forget(self) -> None:
-        """The transcript was cleared or replaced: nothing is known about its size any more."""
+        """Reset cached prompt and context size, after the transcript was cleared or replaced."""
         self._system = None
         self._context_tokens = estimate(self.session.messages())
 
     def resume(self) -> None:
-        """Take up the counts of a session that was read back."""
+        """Restore the usage counts of a session that was read back."""
         for entry in reversed(self.session.path()):
             if isinstance(entry.body, UsageNote):
                 self.cumulative = plausible(entry.body.cumulative)
@@ -187,7 +188,7 @@ class Agent:
         self._context_tokens = estimate(self.session.messages())
 
     def is_full(self) -> bool:
-        """Whether it is time for an automatic compaction, and one would help."""
+        """Whether an automatic compaction is due and would shrink the context."""
         settings, window = self.settings, self.model.context_window
         if settings.compact_at is None:
             return False
@@ -215,7 +216,7 @@ class Agent:
         limits: Limits | None = None,
         call: types.ToolCall | None = None,
     ) -> None:
-        """Answer one prompt; `call`: as if the model had begun with this tool.
+        """Answer one prompt; `call`: a tool to run first, as if the model had called it.
 
         Raises:
             ZotError: the run failed; the transcript is valid for the next one.
@@ -240,7 +241,7 @@ class Agent:
         self._loop(io, limits, progress)
 
     def _begin_with(self, call: types.ToolCall, io: RunIO) -> None:
-        """A turn of the model that never was, for all who see one."""
+        """Record and emit a synthetic model turn that contains only this tool call."""
         message = types.Message("assistant", (call,), time.time())
         io.emit(events.TurnStart(1))
         io.append(message)
@@ -249,7 +250,7 @@ class Agent:
         io.emit(events.TurnEnd("tool_use"))
 
     def go_on(self, io: RunIO, progress: Progress, limits: Limits | None = None) -> None:
-        """Answer a prompt that is in the transcript already, from where it was left.
+        """Continue a prompt that is already in the transcript, from where it stopped.
 
         Raises:
             ZotError, Cancelled: as `prompt`.
@@ -285,16 +286,16 @@ class Agent:
     def _run_tools(
         self, calls: Sequence[types.ToolCall], io: RunIO, results: Mapping[str, types.ToolResult]
     ) -> None:
-        # After a power cut there must be no effect of a tool that the session knows nothing of,
-        # nor a result the model will ask for again.
+        # After a power cut, no tool may have taken effect without a record in the session, and no
+        # result may be missing that the model would request again.
         self.session.sync()
         self.toolbox.run(calls, io, results)
         self.session.sync()
         self._context_tokens += estimate((self.session.last_message(),))
 
     def _hears_more(self, io: RunIO) -> bool:
-        # Steering is looked for again after the follow-ups: taking none of those is what closes
-        # the run to further messages, and one may have come just before.
+        # Check for steering again after the follow-ups: taking no follow-up closes the run to
+        # further messages, and a steering message may have arrived just before.
         if io.has_steering():
             return True
         waiting = io.take_follow_up()
@@ -303,7 +304,8 @@ class Agent:
         return bool(waiting) or io.has_steering()
 
     def compact(self, io: RunIO, instructions: str = "", reason: Reason = "manual") -> str:
-        """Replace all but the last exchanges by the model's summary, and return that.
+        """Replace all but the last exchanges with a summary written by the model; return the
+        summary.
 
         Raises:
             ZotError: there is nothing to compact, or the model did not summarise.
@@ -338,7 +340,7 @@ class Agent:
     # --- one model call ----------------------------------------------------------------------
 
     def _turn(self, step: int, io: RunIO) -> tuple[types.ToolCall, ...]:
-        """One model call, up to its TurnEnd; the tool calls it asked for."""
+        """Make one model call, up to its TurnEnd; return the tool calls it requested."""
         context = self._begin_turn(step, io)
         system = self._system_prompt(context) if self._system is None else self._system
         try:
@@ -374,13 +376,13 @@ class Agent:
         try:
             self.compact(io, reason="overflow")
         except (errors.CommandError, errors.ProviderError) as error:
-            # What the user must hear is that the context is full, not why that was not helped.
+            # Report that the context is full, with the reason why compaction failed in brackets.
             raise errors.ContextTooLong(f"{overflow} ({error})", status=overflow.status) from error
 
     def _call_without_images(
         self, step: int, system: str, error: failure.ImageRefused, io: RunIO
     ) -> tuple[types.Finished, types.Message]:
-        """Ask again with a note in the place of the images that were refused."""
+        """Repeat the call with a note in place of each refused image."""
         while self._refused_images.add_from(self.messages()):
             io.emit(events.ErrorRaised(f"{error}; going on without the image", error.code))
             try:
@@ -390,14 +392,14 @@ class Agent:
         raise error
 
     def messages(self) -> Sequence[types.Message]:
-        """The transcript as the model is sent it."""
+        """The transcript as sent to the model: repaired, without refused images."""
         said = self.session.messages()
         messages = repaired(said, self.model.images, dated=self._dated)
         return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
     def _call(self, step: int, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
-        """Stream one answer into the transcript. What came before a failure is kept as text, but
-        not if the call is made again: the transcript holds the complete answer only."""
+        """Stream one answer into the transcript. After a failure the partial text is kept, unless
+        the call is retried: then the transcript holds the complete answer only."""
         answer = ModelAnswer(self.model, self.provider.name)
         self._sent_tools = self.toolbox.specs
         request = types.Request(
@@ -432,7 +434,7 @@ class Agent:
         finished = consistent(answer.finished)
         usage = priced(finished.usage, answer.model.price)
         message = self._reply(answer, finished, usage, io)
-        self.cumulative = add(self.cumulative, usage)  # paid for, also if it cannot be written
+        self.cumulative = add(self.cumulative, usage)  # billed even if the write fails
         if message.content:
             io.append(message)
         self._report(usage, io)
@@ -442,7 +444,7 @@ class Agent:
     def _call_again(
         self, event: types.Retrying | types.FellBack, answer: ModelAnswer, step: int, io: RunIO
     ) -> None:
-        """The model call failed and is made again. If it had begun to answer, its turn is void."""
+        """Prepare to repeat a failed model call. If it had begun to answer, its turn is void."""
         usage = priced(answer.usage, answer.model.price)
         is_void = answer.has_content or usage.total > 0
         if usage.total:
@@ -476,7 +478,8 @@ class Agent:
         return message
 
     def _keep_partial(self, answer: ModelAnswer, error: BaseException, io: RunIO) -> None:
-        """Keep what the client saw. Tool calls are dropped: they may be cut, and must not run."""
+        """Keep the partial text that the client saw. Drop tool calls: they may be incomplete and
+        must not run."""
         usage = priced(answer.usage, answer.model.price)
         stop: types.Stop = "aborted" if isinstance(error, errors.Cancelled) else "error"
         text = "".join(answer.text)
@@ -504,7 +507,7 @@ class Agent:
         io.emit(events.UserMessage(message, queued))
 
     def _system_prompt(self, context: HookContext) -> str:
-        """Made for the first call of a conversation, and kept."""
+        """Build and cache the system prompt, for the first call of a conversation."""
         system = self._make_system()
         for hook in self.hooks:
             verdict = asked(partial(hook.before_start, system, context))
@@ -516,12 +519,12 @@ class Agent:
         return system
 
     def system(self) -> str:
-        """The system prompt as the last call had it; guards are asked only for a real one."""
+        """The system prompt of the last call; before the first one, without guards' changes."""
         return self._make_system() if self._system is None else self._system
 
     def pay_unknown(self, io: RunIO) -> None:
-        """Count a model call that was cut off: it may have been paid for. Nobody knows what it
-        cost, but not nothing: at least its request."""
+        """Count a model call that was cut off and may be billed. Its cost is unknown, but at least
+        that of its request."""
         usage = types.Usage(input=self._context_tokens)
         self._pay(replace(priced(usage, self.model.price), cost_known=False), io)
 
@@ -530,12 +533,12 @@ class Agent:
         self._report(usage, io)
 
     def pay_for_tool(self, usage: types.Usage, io: RunIO) -> None:
-        """Add what a tool spent; from the thread of any tool that runs."""
+        """Add a tool's usage; safe to call from any tool's thread."""
         with self._paying:
             self._pay(usage, io)
 
     def left(self) -> Limits:
-        """What the run that is going on may still use up; without one, what a run may."""
+        """Remaining limits of the current run; without a run, the full limits."""
         now, used = time.monotonic(), self.cumulative
         limits, started, before = self._budget or (self.settings.limits, now, used)
         cost, tokens = used.cost.total - before.cost.total, used.total - before.total

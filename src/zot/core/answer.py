@@ -1,4 +1,4 @@
-"""One model call as it streams in: what was said so far, told to the listeners piece by piece."""
+"""The answer of one model call as it streams in, passed to the listeners piece by piece."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ AnswerEvent = (
     | types.UsageSeen
     | types.Finished
 )
-"""Of one attempt at a model call."""
+"""Events of one attempt at a model call."""
 
 DELTA_LIMIT = 256 * 1024
-"""Characters in one delta event; a larger piece of text becomes several."""
+"""Maximum characters in one delta event; larger texts are split."""
 
 
 class ModelAnswer:
-    """What one model call has said so far."""
+    """Partial answer of one model call."""
 
     def __init__(self, model: types.Model, provider: str) -> None:
         self.model = model
@@ -38,14 +38,14 @@ class ModelAnswer:
         self.finished: types.Finished | None = None
         self._started = False
         self._has_more = False
-        """Something else than text was told."""
+        """Events other than text were emitted."""
 
     @property
     def has_content(self) -> bool:
         return self._has_more or bool(self.text)
 
     def begin_anew(self) -> None:
-        """Forget the answer so far: the call was cut, and is made again."""
+        """Reset the answer: the call was cut off and is repeated."""
         self.text, self.usage = [], types.Usage()
         self._started = self._has_more = False
 
@@ -55,7 +55,7 @@ class ModelAnswer:
         return types.Origin(self.provider, self.model.id, self.model.api, stop, usage, error)
 
     def take(self, event: AnswerEvent, emit: Emit) -> None:
-        # Not a match, which would ask for one kind after the other: this is done for every delta.
+        # No `match`, which tests one type after the other: this runs for every delta.
         if type(event) is types.TextDelta:
             self.text.append(event.text)
             if len(event.text) <= DELTA_LIMIT:
@@ -89,7 +89,7 @@ class ModelAnswer:
                 emit(event)
 
     def _start(self, emit: Emit) -> None:
-        if not self._started:  # a retried call starts again, the message does not
+        if not self._started:  # a retry must not start the message again
             self._started = True
             emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
 
@@ -99,10 +99,10 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def consistent(finished: types.Finished) -> types.Finished:
-    """The answer with a stop that agrees with its content.
+    """Return the answer with a stop reason that agrees with its content.
 
-    Some servers end an answer that has tool calls with `stop`; those are meant to run. An answer
-    cut at the length limit may have cut its calls too; those must not.
+    Some servers end an answer with tool calls with `stop`; the calls are meant to run. An answer
+    cut at the length limit may have incomplete calls; these must not run.
     """
     if finished.stop == "length":
         kept = tuple(block for block in finished.content if not isinstance(block, types.ToolCall))
@@ -115,8 +115,8 @@ def consistent(finished: types.Finished) -> types.Finished:
 
 
 def with_text(message: types.Message, text: str) -> types.Message:
-    """The message with its text replaced; calls stay, and thoughts that came before the text. Those
-    behind it were about another one."""
+    """Replace the text of a message. Tool calls and reasoning before the text stay; reasoning after
+    it belonged to the old text."""
     first: list[types.Block] = []
     for block in message.content:
         if not isinstance(block, types.Reasoning):

@@ -1,5 +1,5 @@
-"""A chat on the side: answered from the conversation as it is, and not added to it. The model may
-look at files; nothing else is run.
+"""Side questions: answered from the current conversation, but not added to it. The model may read
+files; nothing else is run.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ NOTE = (
     "the conversation.]"
 )
 READING = ("read", "glob", "grep")
-"""Tools that change nothing, and are never asked about."""
+"""Read-only tools, which need no approval."""
 MAX_CALLS = 8
-"""Model calls for one question."""
+"""Maximum model calls for one question."""
 
 
 class Aside(Frozen):
-    """A question on the side, answered."""
+    """An answered side question."""
 
     answer: str
     messages: tuple[types.Message, ...]
-    """What was said on the side so far: the beginning of the next question."""
+    """Messages of the side chat so far; pass them as `earlier` with the next question."""
     usage: types.Usage
 
 
 class SideQuestion:
-    """One question. `show` gets the answer as it comes, `reads` hears of the files it looks at."""
+    """One question. `show` gets the answer as it streams, `reads` each call that reads files."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class SideQuestion:
         self._agent, self._provider, self._cancel = agent, provider, cancel
         self._show, self._reads = show, reads
         self._context = agent.messages()
-        """The conversation as it is now; what is said there meanwhile comes with the next one."""
+        """Snapshot of the conversation; later messages appear with the next question."""
         self._usage = types.Usage()
 
     def ask(self, question: str, earlier: Sequence[types.Message]) -> Aside:
-        """The answer; `earlier` is what was said on the side before.
+        """Return the answer; `earlier`: messages of the side chat so far.
 
         Raises:
             ProviderError: the model failed.
@@ -84,9 +84,9 @@ class SideQuestion:
             model=agent.model,
             system=agent.system(),
             messages=(*self._context, *said),
-            # A transcript with calls in it is refused without their tools.
+            # Providers refuse a transcript with tool calls if their tools are missing.
             tools=agent.toolbox.specs,
-            # As the conversation has it: another level would not find it in the cache.
+            # Same level as the conversation: another one would miss the prompt cache.
             reasoning=clamped(agent.settings.reasoning, agent.model),
             cache_key=agent.session.id,
         )

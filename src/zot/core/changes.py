@@ -1,6 +1,6 @@
-"""What tools changed in the user's files: one entry a change, with the content by its hash.
+"""Record of changes that tools made to the user's files: one entry per change, contents by hash.
 
-Where contents are kept is a store's business; files of the user's are not touched here.
+A store keeps the contents; this module does not touch the user's files.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ KIND = "file_change"
 
 
 class FileChange(Frozen):
-    """Noted before the file is written: one that failed left the file at `before`."""
+    """Recorded before the file is written: after a failed write the file is still at `before`."""
 
     path: str
     """Absolute."""
     before: str | None
-    """The hash of its content; None: there was no such file."""
+    """Hash of the old content; None: the file did not exist."""
     after: str | None
-    """None: it was removed."""
+    """Hash of the new content; None: the file was removed."""
 
 
 class PlannedChange(Frozen):
     diff: str
     line: int
-    """The first one that changes; 0: none does."""
+    """First changed line; 0: none changes."""
     path: str
     """Absolute."""
     before: bytes | None
-    """None: there is no such file yet."""
+    """Old content; None: the file does not exist yet."""
     after: bytes
 
 
 class ShownChange(Frozen):
-    """A planned change for the eyes of a person: whole texts, without secrets."""
+    """A planned change to show to a person: whole texts, without secrets."""
 
     path: str
     before: str | None
@@ -49,20 +49,20 @@ class Files(Protocol):
     """Reads and writes the user's files where the agent's tools work."""
 
     def content(self, path: str) -> bytes | None:
-        """What is in a file; None: there is none. Raises ToolError: it cannot be read."""
+        """Return a file's content; None: it does not exist. Raises ToolError: it cannot be read."""
 
     def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
-        """Write or remove a file that has this content now.
+        """Write or remove a file whose current content must be `expected`.
 
         Raises:
             ToolError: it has another one, or cannot be written.
         """
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
-        """The rows that differ, with some around them; bounded."""
+        """Return a diff with some context lines; bounded in size."""
 
     def planned(self, call: ToolCall) -> PlannedChange | None:
-        """What a call would change in its file; None: it changes none, or would fail."""
+        """Return the change that a call would make; None: it changes no file, or would fail."""
 
 
 def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownChange:
@@ -75,13 +75,13 @@ def shown_change(planned: PlannedChange, clean: Callable[[str], str]) -> ShownCh
 def hashed(content: bytes | None) -> str | None:
     if content is None:
         return None
-    from hashlib import sha256  # loads OpenSSL: few runs change a file before the model answered
+    from hashlib import sha256  # loads OpenSSL, which few runs need before the first answer
 
     return sha256(content).hexdigest()
 
 
 def kept_change(contents: Contents, path: str, before: bytes | None, after: bytes | None) -> Body:
-    """Keep what is in a file that is about to change; the entry that says so."""
+    """Store the content of a file about to change; return the entry that records the change."""
     old, new = hashed(before), hashed(after)
     if before is not None and old is not None:
         contents.keep(old, before)
@@ -90,7 +90,7 @@ def kept_change(contents: Contents, path: str, before: bytes | None, after: byte
 
 
 def changes_of(entries: Iterable[Entry]) -> list[FileChange]:
-    """The changes among these entries, in their order."""
+    """Return the file changes among these entries, in order."""
     bodies = (entry.body for entry in entries)
     return [_change(body) for body in bodies if isinstance(body, Custom) and body.kind == KIND]
 

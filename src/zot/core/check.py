@@ -1,4 +1,4 @@
-"""Checks a tool's arguments against its JSON Schema, and says in one line what is wrong."""
+"""Checks a tool's arguments against its JSON Schema, and reports the first problem in one line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 from zot.provider.types import Json
 
-# Plain schemas, as all built-in tools and most others have, are checked here: the JSON Schema
-# library takes 18 ms and 8 MB to load, a third of a whole zot. Any other keyword hands the schema
-# to the library.
+# Plain schemas (all built-in tools, most others) are checked here: the JSON Schema library needs 18
+# ms and 8 MB to load, a third of a whole zot. Schemas with any other keyword go to the library.
 _PLAIN = {
     "type", "properties", "required", "items", "enum", "additionalProperties", "minimum", "maximum",
     "minItems", "description", "title", "default", "examples", "$schema",
@@ -25,30 +24,30 @@ _KINDS = [*_TYPES, "integer", "number"]
 _DRAFTS = [f"http://json-schema.org/draft-0{number}/schema#" for number in (6, 7)]
 _DRAFTS += [f"https://json-schema.org/draft/{year}/schema" for year in ("2019-09", "2020-12")]
 MAX_SHOWN = 200
-"""Characters of a value, in a message: it may be a whole file."""
+"""Maximum characters of a value in a message: the value may be a whole file."""
 
 
 class Checker:
-    """Checks arguments against one schema, which is looked at once."""
+    """Checks arguments against one schema, which is analysed once."""
 
     def __init__(self, schema: dict[str, Json]) -> None:
         self.schema = schema
         self._is_plain = is_plain(schema)
 
     def problem(self, args: dict[str, Json]) -> str | None:
-        """What is wrong with the arguments, or None."""
+        """Return a description of the first problem, or None."""
         if self._is_plain:
             return _plain_problem(args, self.schema, "")
         return _full_problem(args, self.schema)
 
 
 def problem(args: dict[str, Json], schema: dict[str, Json]) -> str | None:
-    """What is wrong with the arguments, or None."""
+    """Return a description of the first problem, or None."""
     return Checker(schema).problem(args)
 
 
 def is_plain(schema: Any) -> bool:
-    """Whether the schema is well formed and has only what is checked here."""
+    """Whether the schema is well formed and has only keywords that are checked here."""
     if not isinstance(schema, dict) or not _PLAIN.issuperset(schema):
         return False
     properties = schema.get("properties", {})
@@ -60,7 +59,7 @@ def is_plain(schema: Any) -> bool:
         and ("items" not in schema or is_plain(schema["items"]))
         and _are_texts(required := schema.get("required", []))
         and len(set(required)) == len(required)
-        # Other values are the library's: for it 1 is 1.0 and not true, for Python it is both.
+        # Enums of other values go to the library, where 1 equals 1.0 but not true; in Python, both.
         and _are_texts(schema.get("enum", []))
         and all(type(schema.get(name, 0)) in (int, float) for name in ("minimum", "maximum"))
         and type(least := schema.get("minItems", 0)) is int
@@ -163,7 +162,7 @@ def _full_problem(args: dict[str, Json], schema: dict[str, Json]) -> str | None:
 
 
 def validator(schema: dict[str, Json]) -> Any:
-    """The library's checker of a schema.
+    """Return the library's validator for a schema.
 
     Raises:
         ValueError: the schema is not valid, or refers to another document.
@@ -177,5 +176,5 @@ def validator(schema: dict[str, Json]) -> Any:
 
 
 def _refuse(uri: str) -> Json:
-    # By default the library would fetch it: a schema must not make zot send requests.
+    # By default the library would fetch it, but a schema must not trigger requests.
     raise ValueError(f"remote references are refused: {uri!r}")

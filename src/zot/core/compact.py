@@ -1,5 +1,5 @@
-"""Compaction: the older part of a conversation becomes a summary by the model; the last exchanges
-stay word for word, and no tool call is parted from its result.
+"""Compaction: the model summarises the older part of a conversation; the last exchanges stay
+verbatim, and a tool call is never separated from its result.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Reason = Literal["manual", "threshold", "overflow"]
 
 KEEP_MESSAGES = 4
 KEEP_SHARE = 0.25
-"""At most this part of the window is kept verbatim, so that a compaction always helps."""
+"""Maximum fraction of the window kept verbatim, so that a compaction always helps."""
 SUMMARY_TOKENS = 4096
 THINKING_TOKENS = 12_288
 RESULT_CHARS = 2_000
-"""How much of a tool's output the summariser sees."""
+"""Characters of each tool result that the summariser sees."""
 
 _SYSTEM = (
     "You write the memory of a coding agent. You get a conversation between a user and the agent; "
@@ -47,21 +47,21 @@ Keep paths, names, commands, numbers and error texts exactly as they were."""
 
 
 class Keep(Frozen):
-    """What a compaction leaves as it is."""
+    """Limits on what a compaction keeps verbatim."""
 
     messages: int | None = KEEP_MESSAGES
-    """None: as many as the tokens allow."""
+    """Maximum messages; None: limited by tokens only."""
     tokens: int | None = None
-    """None: only the share of the window counts."""
+    """Maximum tokens; None: KEEP_SHARE of the window."""
     or_nothing: bool = False
-    """Where all of the conversation could be kept: summarise all of it instead of refusing."""
+    """If everything would be kept, summarise all of it instead of refusing."""
 
 
 class CompactPlan(Frozen):
     old: tuple[types.Message, ...]
     first_kept: str | None
     tokens: int
-    """Estimate of the whole context before."""
+    """Estimated tokens of the whole context before the compaction."""
     reason: Reason
 
     def entry(self, summary: str, tokens_before: int, usage: types.Usage) -> Compaction:
@@ -79,13 +79,13 @@ class Compactor:
         self._provider, self._model = provider, model
         self._retry, self._keep = retry, keep or Keep()
         self.spent = types.Usage()
-        """What the last summary cost so far, also when it failed."""
+        """Usage of the last summary so far, even if it failed."""
 
     def can_shrink(self, context: Sequence[tuple[str, types.Message]]) -> bool:
         return self._cut(context) > 1
 
     def plan(self, context: Sequence[tuple[str, types.Message]], reason: Reason) -> CompactPlan:
-        """What to summarise and what to keep. Raises CommandError: there is nothing to compact."""
+        """Decide what to summarise and keep. Raises CommandError: there is nothing to compact."""
         if not context:
             raise CommandError("nothing to compact: the transcript is empty")
         cut = self._cut(context)
@@ -106,7 +106,7 @@ class Compactor:
     def summarise(
         self, plan: CompactPlan, instructions: str, cancel: Cancel
     ) -> tuple[str, types.Usage]:
-        """Ask the model for the summary; the cost of asking comes with it."""
+        """Request the summary from the model; return it with its usage."""
         ask = _ASK if not instructions else f"{_ASK}\n\nAbove all: {instructions}"
         text = self._fitting(serialised(plan.old))
         content = f"<conversation>\n{text}\n</conversation>\n\n{ask}"
@@ -137,11 +137,11 @@ class Compactor:
         return summary, self.spent
 
     def _most_tokens(self) -> int:
-        """What the summary may take; a model that always thinks needs room for that, too."""
+        """Output limit for the summary, with room for thinking if the model always thinks."""
         return SUMMARY_TOKENS + (THINKING_TOKENS if always_thinks(self._model) else 0)
 
     def _cut(self, context: Sequence[tuple[str, types.Message]]) -> int:
-        """Index of the first message to keep: few enough, small enough, never a tool's result."""
+        """Return the index of the first message to keep: within limits, never a tool result."""
         keep = self._keep
         room = self._model.context_window * KEEP_SHARE
         if keep.tokens is not None:
@@ -160,7 +160,7 @@ class Compactor:
         return cut
 
     def _fitting(self, text: str) -> str:
-        """The newest part of the text that fits the model's window, in characters."""
+        """Return the newest part of the text that fits the window, at 3 characters per token."""
         limit = max(4_000, (self._model.context_window - 2 * SUMMARY_TOKENS) * 3)
         if len(text) <= limit:
             return text
@@ -168,12 +168,12 @@ class Compactor:
 
 
 def _is_summary(context: Sequence[tuple[str, types.Message]]) -> bool:
-    """Nothing was said since the last compaction."""
+    """Whether the context is only the summary of the last compaction."""
     return len(context) == 1 and bool((context[0][1].extra or {}).get("compaction"))
 
 
 def serialised(messages: Iterable[types.Message]) -> str:
-    """A conversation as plain text, for a model that must not take it for its own."""
+    """Return a conversation as plain text, so that the model does not take it for its own."""
     parts: list[str] = []
     for message in messages:
         parts.append(f"\n--- {message.role} ---")

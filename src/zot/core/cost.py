@@ -1,8 +1,7 @@
-"""How many tokens, and what they cost, from the catalog's prices. An unknown price is said to be
-unknown.
+"""Token counts and their cost, from the catalog's prices. Unknown prices are reported as unknown.
 
-Servers and files send any number: a cost below zero, or one that is no number, would switch the
-cost limit off. Counts are clamped here, odd prices count as unknown, and both are told.
+Servers and files may send any number: a negative or non-numeric cost would disable the cost limit.
+So counts are clamped here, and odd prices count as unknown, both with a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ IMAGE_TOKENS = 1_200
 
 
 def priced(usage: Usage, price: Price | None) -> Usage:
-    """The usage of one call with its cost."""
+    """Return the usage of one call with its cost filled in."""
     usage, price = plausible(usage), usable(price)
     if price is None:
         return replace(usage, cost=Cost(), cost_known=usage.total == 0)
@@ -41,7 +40,7 @@ def priced(usage: Usage, price: Price | None) -> Usage:
 
 @lru_cache(maxsize=64)
 def usable(price: Price | None) -> Price | None:
-    """The price, or None if it cannot be one."""
+    """Return the price, or None if it is implausible."""
     if price is None or all(0 <= part <= MOST_DOLLARS for part in astuple(price)):
         return price
     warn_once(f"a price of {astuple(price)} USD counts as unknown")
@@ -49,7 +48,7 @@ def usable(price: Price | None) -> Price | None:
 
 
 def plausible(usage: Usage) -> Usage:
-    """The usage with every count and cost between zero and what can be."""
+    """Return the usage with every count and cost clamped to a plausible range."""
     if (
         0 <= usage.input <= MOST_TOKENS
         and 0 <= usage.output <= MOST_TOKENS
@@ -58,7 +57,7 @@ def plausible(usage: Usage) -> Usage:
         and 0 <= (usage.reasoning or 0) <= MOST_TOKENS
         and usage.cost == FREE
     ):
-        return usage  # nearly always
+        return usage  # the common case
     cost = Cost(*(_within(part, MOST_DOLLARS, "cost") for part in astuple(usage.cost)))
     return Usage(
         input=_within(usage.input, MOST_TOKENS, "input"),
@@ -100,7 +99,7 @@ def add(a: Usage, b: Usage) -> Usage:
 
 
 def estimate(messages: Iterable[types.Message]) -> int:
-    """Tokens, as bytes / 4, where no provider has counted them."""
+    """Estimate tokens as characters / 4, where the provider has not counted them."""
     tokens = 0
     for message in messages:
         for block in message.content:
@@ -109,7 +108,7 @@ def estimate(messages: Iterable[types.Message]) -> int:
 
 
 def _tokens(block: types.Block) -> int:
-    if type(block) is types.Text:  # as most are
+    if type(block) is types.Text:  # the common case
         return len(block.text) // 4 + 1
     match block:
         case types.Image():

@@ -1,4 +1,4 @@
-"""The time limit of a run: it ends whatever the run is waiting for, a stream or a tool."""
+"""Time limit of a run: interrupts any wait of the run, for a stream or a tool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zot.errors import Cancelled, LimitError, ProviderError
 
 
 class Deadline:
-    """Stops the block when the time is over, as an abort would; it ends with a LimitError then."""
+    """Cancels its block, as an abort would, after the time limit; the block raises LimitError."""
 
     def __init__(self, seconds: float | None, cancel: Cancel) -> None:
         self._seconds = seconds
@@ -33,12 +33,12 @@ class Deadline:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # A provider's error: the connection broke because the time limit shut it.
+        # ProviderError: the connection broke because the time limit closed it.
         if self._passed and isinstance(error, Cancelled | ProviderError):
             text = f"max seconds ({self._seconds:g}) exceeded"
             raise LimitError(text, limit="seconds") from error
 
     def _pass(self) -> None:
-        if not self._cancel.is_set():  # otherwise the user was quicker
+        if not self._cancel.is_set():  # otherwise the user aborted first
             self._passed = True
             self._cancel.set()

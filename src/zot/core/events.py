@@ -1,6 +1,6 @@
-"""What happens in a run: the superset that every dialect projects from. No wire shape here.
+"""Events of a run: the superset from which every dialect takes its own. No wire format here.
 
-Order of a run, as every listener sees it (a star: any number, brackets: perhaps):
+Order of a run's events, equal for every listener (star: any number, brackets: optional):
 
     UserMessage turn* [ErrorRaised] Done
     turn  = void* TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled*
@@ -8,9 +8,9 @@ Order of a run, as every listener sees it (a star: any number, brackets: perhaps
     void  = TurnStart AssistantStart delta* [UsageReport] (Retrying | FellBack) TurnEnd{again}
     delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArgs | ToolCallEnd
 
-A void turn is a model call that was cut in its answer and is made again: forget what it said. A
-call that failed before it said anything is made again inside its turn, after a Retrying.
-Deltas, retries and a change of the model are the provider's own events, handed on as they are.
+A void turn is a model call that was cut off in its answer and is repeated: discard its output. A
+call that failed before any output is repeated inside its turn, after a Retrying. Deltas, retries
+and model changes are the provider's own events, passed on unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zot.text import Frozen
 class UserMessage(Frozen):
     message: Message
     queued: bool = False
-    """It came while the run was at work, and waited."""
+    """The message arrived during the run and was queued."""
 
 
 class TurnStart(Frozen):
@@ -59,27 +59,27 @@ class OfCall(Frozen):
 
 
 class ToolCalled(OfCall):
-    """The model asked for a tool; all calls of a turn are announced before the first one runs."""
+    """The model called a tool; all calls of a turn are announced before the first one runs."""
 
 
 class TurnEnd(Frozen):
-    """One model call is over; its tools run after this."""
+    """End of one model call; its tools run after this."""
 
     stop: Stop
     error: str | None = None
     code: str | None = None
-    """The error's class (`ZotError.code`), for clients that asked for codes."""
+    """Error code (`ZotError.code`), for clients that requested codes."""
     again: bool = False
-    """The answer was cut and is void: the next turn makes the same call again. `stop` is `length`
-    then: `error` is the end of the run for many clients, and a word of its own none would know."""
+    """The answer was cut off and is void: the next turn repeats the call. `stop` is `length` then,
+    because many clients end the run on `error` and none would know a new value."""
 
 
 class ToolStarted(OfCall):
-    """Its turn has come: guards are asked about it."""
+    """A call is next in line: the guards are consulted now."""
 
 
 class ToolAllowed(OfCall):
-    """Every guard let the call pass: the tool begins. `call` has the arguments it runs with."""
+    """Every guard allowed the call and the tool starts. `call` has the final arguments."""
 
 
 class ToolProgress(Frozen):
@@ -88,8 +88,8 @@ class ToolProgress(Frozen):
 
 
 Replay = Literal["never", "reconcile", "idempotent", "safe"]
-"""What may be done with a tool call that a crash cut off: tell the model that it may have taken
-effect; ask the tool what became of it; run it again with the same key; run it again."""
+"""Treatment of a tool call that a crash cut off: tell the model that it may have taken effect; ask
+the tool for its outcome; run it again with the same key; run it again."""
 ToolStatus = Literal["completed", "failed", "blocked", "cancelled", "timed_out"]
 
 
@@ -98,9 +98,9 @@ class ToolReturned(OfCall):
     seconds: float = 0.0
     status: ToolStatus = "completed"
     executed: bool = True
-    """The tool itself was entered, whatever it did then."""
+    """Whether the tool's code was entered, whatever its outcome."""
     args: dict[str, Json] | None = None
-    """What it ran with after the guards, or would have; None: as in the call."""
+    """Arguments after the guards' changes; None: those of the call."""
 
 
 class ErrorRaised(Frozen):
@@ -109,35 +109,35 @@ class ErrorRaised(Frozen):
 
 
 class Done(Frozen):
-    """The run is over: exactly one for every prompt and every compact, whatever happened."""
+    """End of a run: exactly one for every prompt and every compact, in all cases."""
 
     stop: Stop = "end"
     run: str = ""
-    """The name of a durable run."""
+    """Id of a durable run."""
 
 
 class OpenCall(Frozen):
-    """A call that a crash cut off, and what is done about it."""
+    """A call that a crash cut off, and how it is treated."""
 
     id: str
     name: str
     started: bool
-    """It had begun: it may have taken effect."""
+    """The tool had started, so it may have taken effect."""
     replay: Replay
 
 
 class RunResumed(Frozen):
-    """A run that another process began goes on here. A turn that was open is void."""
+    """A run started by another process continues here. A turn that was open is void."""
 
     run: str
     attempt: int
     away: float
-    """Seconds since something was last heard of it."""
+    """Seconds since the run's last recorded activity."""
     open: tuple[OpenCall, ...] = ()
 
 
 class RunHeld(Frozen):
-    """A run that was cut off waits for somebody to say how it goes on."""
+    """A run that was cut off waits for a client's decision."""
 
     run: str
     attempt: int
@@ -145,7 +145,7 @@ class RunHeld(Frozen):
 
 
 class RunSuspended(Frozen):
-    """In the place of Done: the process ends, and the run goes on when the next one starts."""
+    """Sent instead of Done: the process ends, and the next one continues the run."""
 
     run: str
 
@@ -153,7 +153,7 @@ class RunSuspended(Frozen):
 class CompactStart(Frozen):
     reason: Literal["manual", "threshold", "overflow"]
     messages: int = 0
-    """How many there are in the context."""
+    """Messages in the context."""
     tokens: int = 0
 
 
@@ -166,7 +166,7 @@ class CompactDone(Frozen):
     first_kept: str = ""
     """Id of the first session entry that was kept verbatim."""
     messages: int = 0
-    """How many there are in the context now."""
+    """Messages in the context afterwards."""
 
 
 class CompactFailed(Frozen):
@@ -178,12 +178,12 @@ class CompactFailed(Frozen):
 
 
 class QueueUpdate(Frozen):
-    """Texts that wait: for the next tool's end, and for the end of the run."""
+    """Queued texts: for the end of the current tool, and for the end of the run."""
 
     steering: tuple[str, ...]
     follow_up: tuple[str, ...]
     taken: bool = False
-    """Some were taken: the user messages they became follow."""
+    """Messages left the queue; their UserMessage events follow."""
 
 
 class ApprovalRequest(Frozen):
@@ -192,11 +192,11 @@ class ApprovalRequest(Frozen):
     preview: str
     timeout: float
     pattern: str = ""
-    """What `allow_project` would allow from now on, unless another pattern is given."""
+    """Default pattern for `allow_project`."""
     diff: str = ""
-    """What the call would change in its file; empty: it changes none, or would fail."""
+    """Diff of the file that the call would change; empty: none, or the call would fail."""
     line: int = 0
-    """The first line that changes."""
+    """Number of the first changed line."""
 
 
 class ApprovalResolved(Frozen):
@@ -226,12 +226,12 @@ class ExtensionPanel(Frozen):
 
 
 class DialogText(Frozen):
-    """What a person reads who is asked something."""
+    """Texts of a question to a person."""
 
     title: str
     message: str = ""
     options: tuple[str, ...] = ()
-    """What `select` offers."""
+    """Choices for `select`."""
     placeholder: str = ""
     prefill: str = ""
 
@@ -240,7 +240,7 @@ class DialogText(Frozen):
 
 
 class ExtensionAsk(DialogText, kw_only=True):
-    """An extension asks the person in front of zot something, and waits."""
+    """An extension asks the user a question and waits for the answer."""
 
     id: str
     extension: str
@@ -250,7 +250,7 @@ class ExtensionAsk(DialogText, kw_only=True):
 
 
 class ServerChanged(Frozen):
-    """An MCP server is in another state than before."""
+    """The state of an MCP server changed."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""Guards: what may look at a turn before it happens, and allow, block or change it."""
+"""Guards: hooks that see each step of a turn before it happens, and allow, block or change it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
 
 Decider = Literal["user", "remembered", "policy", "yolo"]
-"""Who decided about a call: a person, a person before, a rule or a guard, nobody."""
+"""Source of a decision: a person now, a person earlier, a rule or guard, or nobody."""
 
 
 class Allow(Frozen):
     source: Decider | None = None
-    """Who allowed it, where somebody was asked."""
+    """Source of the permission; None: nobody was asked."""
 
 
 class Block(Frozen):
@@ -28,9 +28,9 @@ class Block(Frozen):
 class ReplaceArgs(Frozen):
     args: dict[str, Json]
     note: str = ""
-    """Told to the model with the result, for what it did not ask for."""
+    """Note for the model, added to the result, about arguments it did not choose."""
     source: Decider | None = None
-    """Who allowed it, where somebody was asked."""
+    """Source of the permission; None: nobody was asked."""
 
 
 class ReplaceText(Frozen):
@@ -44,16 +44,16 @@ Verdict = TypeVar("Verdict")
 class HookContext(Frozen):
     cancel: Cancel
     emit: Callable[[Event], None]
-    """Tell the client something (an approval request); in order with all other events."""
+    """Send an event to the client (an approval request), in order with all other events."""
 
 
 class Permission(Frozen):
-    """What was decided about one tool call."""
+    """Decision about one tool call."""
 
     decision: Literal["approved", "denied", "cancelled"]
     source: Decider
     stage: Literal["pre_execution", "tool_execution"] = "pre_execution"
-    """The second one: the tool itself refused, after the call was allowed."""
+    """`tool_execution`: the tool itself refused, after the call was allowed."""
     reason: str = ""
 
 
@@ -61,27 +61,27 @@ SubagentStatus = Literal["running", "completed", "failed", "cancelled", "timed_o
 
 
 class Subagent(Frozen):
-    """An agent that a tool of this one opened, or closed again."""
+    """A sub-agent that a tool opened or closed."""
 
     id: str
-    """Its name among the agents of the process."""
+    """Name of the agent, unique in the process."""
     run: str
-    """The id of its conversation."""
+    """Session id of the agent."""
     status: SubagentStatus
 
 
 class Hook:
     """A guard that allows everything. Override what you care about.
 
-    Hooks run in the order they were given; a replacement is what the next hook sees; the first
-    block wins. A hook that raises blocks: a guard that is broken must not be an open door.
+    Hooks run in the given order; each sees the replacements of those before it; the first block
+    wins. A hook that raises blocks: a broken guard must not let calls through.
     """
 
     idle = False
-    """True: it allows everything for now, and need not be asked."""
+    """True: the hook currently allows everything and is skipped."""
 
     def before_start(self, system: str, context: HookContext) -> Allow | Block | ReplaceText:
-        """Before the first model call of a conversation: may replace the system prompt."""
+        """Check the first model call of a conversation; may replace the system prompt."""
         return ALLOW
 
     def before_turn(self, step: int, context: HookContext) -> Allow | Block:
@@ -91,28 +91,28 @@ class Hook:
         return ALLOW
 
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
-        """Before an assistant message enters the transcript. Its deltas were already streamed."""
+        """Check an assistant message before it is stored. Its deltas were already sent."""
         return ALLOW
 
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:
-        """What all guards together decided about a call; too late to change it."""
+        """Receive the final decision about a call; too late to change it."""
 
     def subagent_changed(self, subagent: Subagent) -> None:
-        """An agent below this one begins (`running`) or has ended."""
+        """Receive the start (`running`) or end of a sub-agent."""
 
 
 def asked_for(moment: str, hooks: Iterable[Hook]) -> tuple[Hook, ...]:
-    """Those of the hooks that may have something to say at this moment."""
+    """Return the hooks that override the method `moment`."""
     usual = getattr(Hook, moment)
     asks = ((hook, getattr(hook, moment)) for hook in hooks)
     return tuple(hook for hook, ask in asks if getattr(ask, "__func__", None) is not usual)
 
 
 def asked(ask: Callable[[], Verdict]) -> Verdict | Block:
-    """What a guard answers; one that fails to answer blocks."""
+    """Return a guard's verdict; Block if the guard raises."""
     try:
         return ask()
     except Exception as error:
-        # A bug in a guard: the reason for whoever is blocked, the traceback on stderr for us.
+        # A bug in a guard: the blocked side gets the reason, stderr the traceback.
         report_bug(error)
         return Block(f"a guard failed: {type(error).__name__}: {error}")

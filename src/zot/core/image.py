@@ -1,5 +1,5 @@
-"""Which images models take. One that is none would be refused by the provider, and with it every
-later request of the conversation: so whatever brings an image in has it checked here.
+"""Checks of images. An invalid image would make the provider refuse this and every later request of
+the conversation, so every image is checked here on entry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from zot.errors import CommandError
 from zot.provider.types import Image, Message, ToolResult
 
 MAX_IMAGE = 3_750_000
-"""Bytes; five million as base64, the smallest limit among the providers."""
+"""Maximum bytes: five million as base64, the smallest limit among the providers."""
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
@@ -24,7 +24,7 @@ class Picture(Protocol):
 
 
 def image_type(head: bytes) -> str | None:
-    """The MIME type of an image that models take, by its first bytes."""
+    """Return the MIME type of a supported image, from its first bytes."""
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if head.startswith(b"\xff\xd8\xff"):
@@ -37,7 +37,7 @@ def image_type(head: bytes) -> str | None:
 
 
 def checked_image(mime_type: str, data: bytes, where: str) -> Image:
-    """The image; `where` it stands is for the error.
+    """Return the checked image; `where` names its place in error messages.
 
     Raises:
         CommandError: it is of a type no model takes, empty, or not what it says it is.
@@ -55,7 +55,7 @@ def checked_image(mime_type: str, data: bytes, where: str) -> Image:
 
 
 def checked_images(images: Iterable[Picture] | None) -> list[Image]:
-    """The images of a command. Raises CommandError, as above."""
+    """Return the checked images of a command. Raises CommandError, as above."""
     return [
         checked_image(image.mime_type, image.data, f"invalid_params: images[{position}]")
         for position, image in enumerate(images or ())
@@ -63,7 +63,7 @@ def checked_images(images: Iterable[Picture] | None) -> list[Image]:
 
 
 def check_messages(messages: Iterable[Message]) -> None:
-    """The images in the messages of a client. Raises CommandError, as above."""
+    """Check the images in a client's messages. Raises CommandError, as above."""
     for position, message in enumerate(messages):
         where = f"invalid_params: messages[{position}]"
         for block in message.content:

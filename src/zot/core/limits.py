@@ -10,7 +10,7 @@ from zot.provider.types import Model
 
 
 class Limits(Struct, frozen=True):
-    """What a run may use up; None: no limit. Checked before each model call, the time always."""
+    """Limits of a run; None: no limit. Checked before each model call, the time at any moment."""
 
     max_steps: int | None = None
     max_cost: float | None = None
@@ -23,7 +23,7 @@ NO_LIMITS = Limits()
 
 
 class Spent(Struct, frozen=True):
-    """What a run has used up so far, and the tokens that its next request needs."""
+    """Usage of a run so far, and the estimated tokens of its next request."""
 
     seconds: float
     tokens: int
@@ -32,7 +32,7 @@ class Spent(Struct, frozen=True):
 
 
 def check_limits(limits: Limits, step: int, spent: Spent, model: Model) -> None:
-    """Raises LimitError: the next model call would go past a limit."""
+    """Raise LimitError if the next model call would exceed a limit."""
     if limits.max_steps is not None and step > limits.max_steps:
         raise LimitError(f"max steps ({limits.max_steps}) exceeded", limit="steps")
     if limits.max_seconds is not None and spent.seconds >= limits.max_seconds:

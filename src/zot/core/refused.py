@@ -1,4 +1,4 @@
-"""Images that a provider refused: they stay in the transcript, and requests go on without them."""
+"""Images that a provider refused: they stay in the transcript, but later requests omit them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ LEFT_OUT = "[an image was left out: the provider refused it for its size]"
 
 
 class RefusedImages:
-    """The images of one conversation that are not sent again."""
+    """Images of one conversation that are not sent again."""
 
     def __init__(self) -> None:
         self._refused: list[Image] = []
         self.any = False
 
     def add_from(self, messages: Sequence[Message]) -> bool:
-        """A request with these messages was refused; False when no image is left to leave out.
+        """Mark images after a request with these messages was refused; False: there is none to
+        leave out.
 
-        Images before the last answer were taken once, so those after it are given up first.
+        Images before the last answer were accepted once, so images after it are left out first.
         """
         answered = max((at for at, m in enumerate(messages) if m.role == "assistant"), default=-1)
         images = _images(messages[answered + 1 :]) or _images(messages)
@@ -29,7 +30,7 @@ class RefusedImages:
         return bool(images)
 
     def left_out(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages with a note in the place of each of these images."""
+        """Return the messages with a note in place of each refused image."""
         return tuple(with_notes(message, self._note) for message in messages)
 
     def _note(self, image: Image) -> str:

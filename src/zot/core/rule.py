@@ -1,4 +1,4 @@
-"""What a person allowed for good in a project, and where such rules are kept."""
+"""Permanent approval rules of a project, and the interface of their storage."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,17 +10,17 @@ class Rule(Frozen):
     tool: str
     """`write` covers `edit` too."""
     pattern: str
-    """Of a command or a path; see runtime/rules.py."""
+    """Pattern of a command or path; see runtime/rules.py."""
 
 
 class Rules(Protocol):
     """The rules of one project."""
 
     def all(self) -> Sequence[Rule]:
-        """Raises ConfigError when they cannot be read."""
+        """Return all rules. Raises ConfigError when they cannot be read."""
 
     def add(self, rule: Rule) -> None:
-        """Raises ConfigError when it cannot be written."""
+        """Add a rule. Raises ConfigError when it cannot be written."""
 
     def remove(self, rule: Rule) -> bool:
-        """False: there is no such rule. Raises ConfigError when it cannot be written."""
+        """Remove a rule; False: it does not exist. Raises ConfigError when it cannot be written."""

@@ -1,5 +1,5 @@
-"""The transcript and its one owner. A session is a tree of entries; a plain conversation is its
-one branch. Where entries are kept is a Store's business; this file opens no file.
+"""The transcript and its single owner. A session is a tree of entries; a plain conversation has one
+branch. A Store persists the entries; this module opens no file.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from zot.text import Frozen
 
 SUMMARY_HEADING = "## Context Summary (compacted)\n\n"
 JOURNAL = "journal"
-"""Kind of the Custom rows that let a run survive its process (runtime/journal.py)."""
+"""Kind of the Custom rows that hold the journal of durable runs (runtime/journal.py)."""
 
 
 class Compaction(Plain):
-    """Everything before `first_kept` is replaced by the summary, in what the model sees."""
+    """Replaces everything before `first_kept` by the summary, in the model's view."""
 
     summary: str
     first_kept: str | None
-    """Id of any entry, message or not: what comes from there on is kept. None: nothing is. An id
-    that the branch does not have keeps everything: rather too much than a loss nobody sees."""
+    """Id of the first entry to keep (any entry, not only messages); None: keep nothing. If the
+    branch lacks the id, everything is kept: better too much than a silent loss."""
     tokens_before: int = 0
     reason: Literal["manual", "threshold", "overflow"] = "manual"
     usage: Usage | None = None
@@ -55,7 +55,7 @@ class Title(Plain):
 
 
 class UsageNote(Plain):
-    """Tokens of one model call, and the sum so far."""
+    """Usage of one model call, and the sum so far."""
 
     usage: Usage
     cumulative: Usage
@@ -67,25 +67,25 @@ class Label(Plain):
 
 
 class Cleared(Plain):
-    """The conversation starts afresh after this entry."""
+    """Start of a fresh conversation: the model sees nothing before this entry."""
 
 
 class ResultNote(Plain):
-    """A tool's result, noted as soon as it is there. The message with all results of the turn
-    follows and takes its place; if a crash comes first, the notes stand in for that message.
+    """One tool result, written as soon as it is known. The message with all results of the turn
+    replaces these notes; after a crash before that, the notes stand in for the message.
     """
 
     result: ToolResult
 
 
 class Replaced(Plain):
-    """The messages before this entry are replaced by these."""
+    """Replaces all messages before this entry by `messages`."""
 
     messages: tuple[Message, ...]
 
 
 class Custom(Plain):
-    """A row this version does not know, kept verbatim."""
+    """A row without a class of its own, or of a later version; kept verbatim."""
 
     kind: str
     data: dict[str, Json]
@@ -116,21 +116,21 @@ class Entry(Plain):
 
 
 class Contents(Protocol):
-    """Keeps contents of files beside a session, each under its hash; as many as there is room."""
+    """Storage for file contents beside a session, keyed by hash; bounded in size."""
 
     def keep(self, hash: str, content: bytes) -> None:
-        """Keep it if that can be done; never fails."""
+        """Store the content if possible; never fails."""
 
     def load(self, hash: str) -> bytes | None:
-        """None: it is not kept, or not any more."""
+        """Return the content; None: never stored, or already evicted."""
 
 
 class Store(Protocol):
-    """Keeps entries. Nothing is acknowledged before `append` has returned."""
+    """Storage for entries. An entry counts as written only after `append` has returned."""
 
     @property
     def contents(self) -> Contents | None:
-        """None: it keeps entries only."""
+        """Storage for file contents; None: the store keeps entries only."""
 
     def append(self, entry: Entry) -> None:
         """Write one entry.
@@ -140,30 +140,30 @@ class Store(Protocol):
         """
 
     def sync(self) -> None:
-        """Make what was appended survive a power cut, as far as the user asked for that."""
+        """Flush appended entries to disk, as far as the user's settings demand."""
 
     def close(self) -> None: ...
 
 
 @runtime_checkable
 class FencedStore(Store, Protocol):
-    """A store that another process could write to."""
+    """A store that another process may also write to."""
 
     def fence(self) -> None:
-        """From now on `append` raises SessionTaken once another process has written."""
+        """Make `append` raise SessionTaken once another process has written."""
 
 
 class SessionInfo(Frozen):
-    """A session at a glance."""
+    """Summary of a session, for lists."""
 
     path: str
-    """Empty: it is kept in memory only."""
+    """Empty: the session is in memory only."""
     id: str
     cwd: str
     title: str
-    """What the user called it; empty: nothing."""
+    """Title given by the user; empty: none."""
     first_text: str
-    """How it began."""
+    """First text of the conversation."""
     provider: str
     model: str
     started: str
@@ -173,7 +173,7 @@ class SessionInfo(Frozen):
     cost: float
     """US dollars."""
     parent: str = ""
-    """The session it was forked from."""
+    """Session that this one was forked from."""
     format: str = "zot"
 
 
@@ -181,27 +181,27 @@ ExportFormat = Literal["zotsession", "json", "markdown", "html", "pi"]
 
 
 class Exported(Frozen):
-    """A session for people and other programs: a file, or a text."""
+    """An exported session: a file, or its text."""
 
     path: str = ""
     content: str = ""
 
 
 class ChangedFile(Frozen):
-    """A file that differs from what it was."""
+    """A file that differs from its earlier content."""
 
     path: str
     action: Literal["restore", "create", "remove"]
-    """What going back does to it; `create`: it was there, and is gone."""
+    """Action of a rewind. `create`: the file existed and is gone now."""
     state: Literal["ok", "changed", "lost", "failed"]
-    """`changed`: by someone else too. `lost`: it cannot be put back. `failed`: it could not be."""
+    """`changed`: by something else too. `lost`: old content gone. `failed`: not written."""
     diff: str
     note: str = ""
-    """What is wrong with it."""
+    """Explanation of the problem, if any."""
 
 
 class Session:
-    """The only owner of the transcript. Every method may be called from any thread."""
+    """The single owner of the transcript. Every method may be called from any thread."""
 
     def __init__(
         self,
@@ -212,10 +212,10 @@ class Session:
         store: Store | None = None,
         model: tuple[str, str] | None = None,
     ) -> None:
-        """`model`: the provider and the id of the model it began with, if that is known."""
+        """`model`: provider and id of the session's first model, if known."""
         self.id = id or new_session_id()
         self.damaged: frozenset[str] = frozenset()
-        """The entries behind which something was written that cannot be read any more."""
+        """Ids of entries that are followed by unreadable data."""
         self._first_model = model
         self._lock = threading.Lock()
         self._store = store
@@ -243,26 +243,26 @@ class Session:
 
     @property
     def contents(self) -> Contents | None:
-        """Where the files that its tools change are kept; None: nowhere."""
+        """Storage for the contents of files that tools change; None: they are not kept."""
         return None if self._store is None else self._store.contents
 
     @property
     def title(self) -> str:
-        """The name it was given last, on whatever branch; empty: none."""
+        """Latest title, on any branch; empty: none."""
         return self._title
 
     def messages(self) -> tuple[Message, ...]:
-        """What the model sees: the current branch, with the latest compaction applied."""
+        """Return the model's view: the current branch with its latest compaction applied."""
         with self._lock:
             return self._context.messages()
 
     def context(self) -> tuple[tuple[str, Message], ...]:
-        """The same, each message with the id of the entry it came from."""
+        """Return messages(), each with the id of its entry."""
         with self._lock:
             return tuple(self._context.with_ids())
 
     def last_message(self) -> Message:
-        """The newest of `messages`, of which there must be one."""
+        """Return the last of messages(), which must not be empty."""
         with self._lock:
             return self._context.messages()[-1]
 
@@ -270,7 +270,7 @@ class Session:
         return len(self._context)
 
     def path(self, leaf: str | None = None) -> list[Entry]:
-        """The entries from the root to `leaf` (default: the current one)."""
+        """Return the entries from the root to `leaf` (default: the current leaf)."""
         path: list[Entry] = []
         at = leaf if leaf is not None else self._leaf
         while at is not None:
@@ -281,7 +281,7 @@ class Session:
         return path
 
     def context_at(self, leaf: str | None) -> Context:
-        """What the model sees of the branch that ends with an entry; of none: nothing."""
+        """Return the model's view of the branch that ends at `leaf`; empty if it is unknown."""
         context = Context()
         for entry in self.path(leaf) if leaf in self._entries else ():
             context.add(entry)
@@ -289,7 +289,7 @@ class Session:
 
     @property
     def last_model(self) -> tuple[str, str] | None:
-        """Provider and id of the model it was last used with."""
+        """Provider and id of the model last used."""
         said: tuple[str, str] | None = None
         for entry in reversed(self.path()):
             body = entry.body
@@ -297,19 +297,19 @@ class Session:
                 return body.provider, body.model
             if said is None and isinstance(body, Message) and body.origin is not None:
                 said = body.origin.provider, body.origin.model
-        # An answer says less than the user's choice: it may be that of a fallback.
+        # The user's choice outranks an answer's origin, which may be a fallback model.
         return self._first_model or said
 
     @property
     def last_level(self) -> Level | None:
-        """How much its model was last asked to think."""
+        """Reasoning level last used; None: never recorded."""
         changes = (entry.body for entry in reversed(self.path()))
         return next((body.level for body in changes if isinstance(body, LevelChange)), None)
 
     # --- writing -----------------------------------------------------------------------------
 
     def append(self, body: Body) -> Entry:
-        """Add an entry below the leaf; it is written before it is visible.
+        """Append an entry below the leaf; it is written before it becomes visible.
 
         Raises:
             SessionError: the store could not write it; the session is unchanged.
@@ -326,17 +326,17 @@ class Session:
             return entry
 
     def note_use(self, provider: str, model: str, level: Level, usual: Level) -> None:
-        """Say what it is used with, unless it does: whoever goes on with it takes that up. A level
-        that is not said is the usual one. Raises SessionError, as `append`."""
+        """Record the model and level in use if they differ from the last record, so that a later
+        process can adopt them. A missing level means `usual`. Raises SessionError, as `append`."""
         before = self.last_model
         if before != (provider, model):
             self.append(ModelChange(provider, model))
-        # Of one that says nothing yet, not even the model, nothing is known of its level either.
+        # A session without a recorded model has no known level either.
         if (self.last_level or (usual if before else None)) != level:
             self.append(LevelChange(level))
 
     def move(self, leaf: str | None) -> None:
-        """Go on from another entry (or from nothing); the branch left behind stays in the tree."""
+        """Continue from another entry (None: from nothing); the old branch stays in the tree."""
         with self._lock:
             if leaf is not None and leaf not in self._entries:
                 raise KeyError(leaf)
@@ -344,7 +344,7 @@ class Session:
             self._context = self.context_at(leaf)
 
     def drop_partial(self) -> bool:
-        """Go on from before an answer that was cut short; whether there is something to answer."""
+        """Move before a partial last answer; return whether a message is left to answer."""
         context = self.context()
         if context and _was_cut(context[-1][1]) and context[-1][0] in self._entries:
             self.move(self._entries[context[-1][0]].parent)
@@ -365,7 +365,7 @@ class Session:
         while True:
             id = self._random[-4:].hex()
             if not id:
-                self._random = os.urandom(256)  # for many: asking the system takes longer
+                self._random = os.urandom(256)  # batched: a system call for each id is slower
                 continue
             self._random = self._random[:-4]
             if id not in self._entries:
@@ -373,17 +373,17 @@ class Session:
 
 
 class Context:
-    """What the model sees of a branch, built entry by entry: the same live and from a file."""
+    """The model's view of a branch, built entry by entry, both live and from a file."""
 
     def __init__(self) -> None:
         self.said: list[Message] = []
-        """Only grows: when it is to say something else, it is another list."""
+        """Append-only, because views share it; other changes assign a new list."""
         self._ids: list[str] = []
-        """Of the entries they came from."""
+        """Entry ids of the messages in `said`."""
         self._places: dict[str, int] = {}
-        """Where in the messages an entry stands, or stood before it was summarised."""
+        """Index of each entry in `said`, or of the summary that replaced it."""
         self.notes: list[ToolResult] = []
-        """Results that came without their message so far."""
+        """Tool results whose message has not come yet."""
         self._noted = ("", 0.0)
         """Id and time of the last note."""
 
@@ -391,24 +391,24 @@ class Context:
         return len(self.said) + bool(self.notes)
 
     def messages(self) -> tuple[Message, ...]:
-        """The messages; results without their message stand in for it."""
+        """Return the messages; pending result notes form the last one."""
         if not self.notes:
             return tuple(self.said)
         return (*self.said, self._from_notes())
 
     def with_ids(self) -> list[tuple[str, Message]]:
-        """Each message with the id of its entry."""
+        """Return each message with the id of its entry."""
         ids = [*self._ids, self._noted[0]] if self.notes else self._ids
         return list(zip(ids, self.messages(), strict=True))
 
     def kept(self, body: Compaction) -> list[tuple[str, Message]]:
-        """The messages that stay verbatim behind the summary of a compaction that comes next."""
+        """Return the messages that stay verbatim after the summary of this new compaction."""
         if body.first_kept is None:
             return []
         return self.with_ids()[self._places.get(body.first_kept, 0) :]
 
     def add(self, entry: Entry) -> None:
-        if type(entry.body) is UsageNote:  # one with every answer, and nothing to see of it
+        if type(entry.body) is UsageNote:  # frequent (one per answer), and invisible to the model
             self._places[entry.id] = len(self.said) + bool(self.notes)
             return
         match entry.body:
@@ -435,7 +435,7 @@ class Context:
                 self.said, self._ids, self.notes = [], [], []
                 self._places = {entry.id: 0}
                 for number, message in enumerate(messages):
-                    # One id each: a compaction names the first message it keeps.
+                    # A separate id for each, because a compaction names the first message it keeps.
                     self._append(f"{entry.id}.{number}", message)
             case _:
                 self._places[entry.id] = len(self.said) + bool(self.notes)
@@ -450,12 +450,12 @@ class Context:
         start = len(self.said) - len(kept)
         self.said = [summary_message(body, entry.time), *(message for _, message in kept)]
         self._ids = [entry.id, *(id for id, _ in kept)]
-        # What was summarised is found in the summary from now on.
+        # Summarised entries now point to the summary.
         self._places = {id: max(at - start + 1, 0) for id, at in self._places.items()}
         self._places[entry.id] = 0
 
     def _settle_notes(self) -> None:
-        """Their message never came: they take its place."""
+        """Turn the pending notes into a message, because theirs never came."""
         self.said.append(self._from_notes())
         self._ids.append(self._noted[0])
         self.notes = []
@@ -474,13 +474,13 @@ def _is_answer(message: Message) -> bool:
 
 
 def summary_message(body: Compaction, time: float) -> Message:
-    """A compaction as the model sees it: one synthetic user message."""
+    """Return a compaction as the model sees it: one synthetic user message."""
     extra = {"compaction": True, "tokens_before": body.tokens_before}
     return Message("user", (Text(SUMMARY_HEADING + body.summary),), time, extra=extra)
 
 
 def new_session_id() -> str:
-    """A UUID of version 7 (it sorts by time), without importing uuid at start-up."""
+    """Return a version 7 UUID (sorts by time), without importing uuid at start-up."""
     milliseconds = int(time.time() * 1000)
     random = bytearray(os.urandom(10))
     random[0] = random[0] & 0x0F | 0x70

@@ -1,5 +1,5 @@
-"""Where the agent works: the user's own shell commands (`!cmd`), which are put into the transcript,
-and programs that are kept in the same place.
+"""The place where the agent works: the user's own shell commands (`!cmd`), which are added to the
+transcript, and programs confined to the same place.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ class ShellOutput(Frozen):
     command: str
     output: str
     exit_code: int | None = None
-    """None: it was aborted."""
+    """None: the command was aborted."""
     aborted: bool = False
     truncated: bool = False
     full_output: str = ""
-    """The file with all of it, where it was cut."""
+    """Path of a file with the full output, if it was truncated."""
 
 
 Tell = Callable[[str], None]
 
 
 class Program(Frozen):
-    """A program that is started and then talked to: an MCP server."""
+    """A long-running program that zot communicates with: an MCP server."""
 
     argv: list[str]
     folder: str
     env: dict[str, str]
     network: bool = False
-    """In a jail: whether it may use the network."""
+    """In a jail: whether the program may use the network."""
     plan: bytes = b""
-    """In a jail: what its keeper must know; see walls.py."""
+    """In a jail: instructions for the supervising process; see walls.py."""
     jailed: bool = False
 
 
 class Confine(Protocol):
-    """Keeps a program where the agent's tools work."""
+    """Confines a program to the place where the agent's tools work."""
 
     def __call__(
         self, program: Program, cancel: Cancel, tell: Tell
     ) -> AbstractContextManager[Program]:
-        """The program as it is to be started, which has ended when the block is left. `tell` hears
-        what was done about it.
+        """Yield the program in the form to start; it has ended when the block is left. `tell`
+        receives messages about what was done.
 
         Raises:
             ToolError: it cannot be kept there.
@@ -65,20 +65,20 @@ class Shell(Protocol):
     def jailed(self) -> bool: ...
     @property
     def jail_root(self) -> str:
-        """The directory that a jail keeps to, without links; empty: there is no jail."""
+        """Root of the jail, links resolved; empty: there is no jail."""
 
     def set_jail(self, on: bool) -> None:
-        """Raises ConfigError when the working directory cannot be a jail."""
+        """Turn the jail on or off. Raises ConfigError when the directory cannot be a jail."""
 
     @property
     def has_background(self) -> bool:
-        """Commands of the session may be left running."""
+        """Whether commands of the session may be running in the background."""
 
     def end_background(self) -> None:
-        """End what commands of the session left running, and wait until they have ended."""
+        """Stop the session's background processes, and wait until they have ended."""
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
-        """Run a command to its end; `show` gets the output as it comes.
+        """Run a command to its end; `show` gets the output as it arrives.
 
         Raises:
             CommandError: there is nothing to run.
@@ -87,7 +87,7 @@ class Shell(Protocol):
 
 
 def entry_of(ran: ShellOutput, *, hidden: bool) -> Body:
-    """The command in the transcript; a hidden one is kept, but the model does not see it."""
+    """Return the transcript entry of a command; the model does not see a hidden one."""
     if hidden:
         return Custom("shell", {name: value for name, value in asdict(ran).items() if value})
     end = "aborted" if ran.aborted else f"exit {ran.exit_code}"

@@ -1,7 +1,6 @@
-"""What brings tools and commands to an agent: the built-in ones, skills, prompts, extensions.
+"""Sources of tools and commands for an agent: built-in tools, skills, prompts, extensions.
 
-A source may change what it brings between two runs. It is started with a SourceHost, which is all
-it sees of the runtime.
+A source may change its tools between two runs. Its SourceHost is all it sees of the runtime.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NEVER = float("inf")
 
 
 class SourceHost(Protocol):
-    """What a source may use of the runtime it serves."""
+    """Runtime services for sources."""
 
     @property
     def model(self) -> Model: ...
@@ -30,31 +29,30 @@ class SourceHost(Protocol):
 
     @property
     def questions_before(self) -> int:
-        """Questions that were asked of a person before. The numbers of new ones go on from there:
-        a late answer must not meet another question."""
+        """Number of questions asked so far, also by earlier processes. New numbers continue from
+        there, so that a late answer cannot match another question."""
 
     def show(self, event: Event) -> None:
-        """Tell the client something; left out while it does not read."""
+        """Send an event to the client; dropped while the client does not read."""
 
     def add_listener(
         self, listener: Callable[[Event, object], None], *, first: bool = False
     ) -> None:
-        """Have it hear what happens from now on, before or after the others."""
+        """Add a listener for future events, before or after the others."""
 
     def can_answer(self, what: Question) -> bool:
-        """Whether somebody is there who sees a question of this kind."""
+        """Whether a person can see questions of this kind."""
 
     def submit(self, text: str, slash: bool) -> bool:
-        """Say something for the person, or (`slash`) run a command; False: the client does that
-        itself."""
+        """Submit a prompt, or (`slash`) a command, for the user; False: the client must do it."""
 
     def tools_changed(self) -> None:
-        """From within a tool: the next model call is to know other tools."""
+        """Update the tools for the next model call; may be called by a tool."""
 
     def call_tool(
         self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
     ) -> ToolOutput:
-        """Call a tool of another source, with the guards of every other call.
+        """Call a tool of another source, with the usual guards.
 
         Raises:
             ToolError: it failed, or was refused.
@@ -63,8 +61,8 @@ class SourceHost(Protocol):
 
 
 LOOK_AGAIN = 0.25
-"""Seconds until a source that has nothing looks once more whether there is something: a look at
-the disk takes longer than the rest of what is done before a run."""
+"""Seconds before an empty source checks the disk again, because such a check takes longer than the
+rest of a run's preparation."""
 
 
 class ToolSource(Protocol):
@@ -73,67 +71,67 @@ class ToolSource(Protocol):
 
     @property
     def next_look(self) -> float:
-        """From when on, by the monotonic clock, it is to be started and prepared before a run;
-        until then its tools stay what they are, unless it says otherwise."""
+        """Monotonic time from which the source is started and prepared again before a run; until
+        then its tools stay the same, unless it reports a change."""
 
     def start(self, host: SourceHost) -> None:
-        """Begin in the background; returns at once, and may be called again."""
+        """Start in the background; return at once. May be called again."""
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until the tools are known.
+        """Wait, before a run, until the tools are known.
 
         Raises:
             Cancelled: the run was aborted meanwhile.
         """
 
     def tools(self) -> Sequence[Tool]:
-        """The tools there are now; the same objects as long as nothing changed."""
+        """Return the current tools; the same objects as long as nothing changed."""
 
     def close(self) -> None: ...
 
 
 class ReadySource:
-    """What a source inherits that is always ready and holds nothing."""
+    """Base for sources that are always ready and hold no resources."""
 
     next_look = NEVER
 
     def start(self, host: SourceHost) -> None:
-        """There is nothing to start."""
+        """Do nothing: there is nothing to start."""
 
     def prepare(self, cancel: Cancel) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: there is nothing to wait for."""
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""
 
 
 class CommandInfo(Frozen):
     name: str
-    """Without the slash."""
+    """Command name without the slash."""
     description: str
     source: str
-    """The extension that brings it; empty: a file of the user's."""
+    """Extension that provides the command; empty: a user's file."""
     kind: Literal["extension", "skill", "prompt"] = "extension"
     path: str = ""
 
 
 class CommandResult(Frozen):
-    """What a command wants to happen. Displays and panels were told as events already."""
+    """Action requested by a command. Displays and panels were already sent as events."""
 
     source: str
     action: Literal["prompt", "insert", "display", "noop", "open_panel", "error"]
     text: str = ""
-    """The prompt, the text to insert or to show, or the error."""
+    """Prompt, text to insert or show, or error message."""
     panel: dict[str, Json] | None = None
     call: ToolCall | None = None
-    """Of a prompt: a tool that runs after it, before the model reads both."""
+    """For `prompt`: a tool call that runs after it, before the model is called."""
 
 
 class CommandSource(Protocol):
     instant: bool
-    """Its commands only make a prompt of their arguments: nothing is waited for."""
+    """The commands only turn their arguments into a prompt, without waiting."""
     prefix: str
-    """Names that begin so are its own, whether there is such a command or not."""
+    """Prefix of all names that belong to this source, known commands or not."""
 
     def commands(self, cancel: Cancel | None = None) -> Sequence[CommandInfo]: ...
 
@@ -153,31 +151,31 @@ class ExtensionState(Frozen):
     commands: tuple[str, ...]
     tools: tuple[str, ...]
     error: str = ""
-    """Why it does not run."""
+    """Reason why the extension does not run."""
 
 
 class ServerState(Frozen):
-    """An MCP server, as it is now."""
+    """Current state of an MCP server."""
 
     name: str
     state: Literal["disabled", "untrusted", "idle", "starting", "ready", "failed", "login"]
-    """idle: it starts with its first call; login: `zot mcp login` is needed."""
+    """idle: starts with its first call; login: `zot mcp login` is needed."""
     origin: Literal["given", "user", "project"]
     tools: int = 0
     changed: tuple[str, ...] = ()
-    """Tools that are off: they are not what the user agreed to."""
+    """Disabled tools, because they differ from what the user agreed to."""
     error: str = ""
 
 
 class ServerSource(Protocol):
-    """A source whose tools are those of MCP servers."""
+    """A source of MCP server tools."""
 
     def servers(self) -> Sequence[ServerState]:
-        """All of them; starts none."""
+        """Return the states of all servers; start none."""
 
 
 class PersonAnswer(Frozen):
-    """What a person said to a question of an extension or an MCP server."""
+    """A person's answer to a question of an extension or an MCP server."""
 
     value: str | None = None
     confirmed: bool = False
@@ -188,27 +186,27 @@ CANCELLED = PersonAnswer(cancelled=True)
 
 
 class PanelSource(Protocol):
-    """A source that asks the person things, shows panels and can be loaded anew: extensions."""
+    """A source that asks questions, shows panels and can be reloaded: extensions."""
 
     def answer(self, id: str, answer: PersonAnswer) -> bool:
         """Answer a question; False if it is not open."""
 
     def open_questions(self) -> Sequence[str]:
-        """The ids of those that can be answered."""
+        """Return the ids of the open questions."""
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str) -> bool:
-        """Pass on a key; False if that extension does not run."""
+        """Send a key to a panel; False if that extension does not run."""
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> bool: ...
 
     def panel_close(self, extension: str, panel_id: str) -> bool: ...
 
     def reload(self) -> Sequence[ExtensionState]:
-        """Stop all and start those that are there now; between runs only."""
+        """Stop all extensions and start those installed now; between runs only."""
 
 
-# Which of these a source is. Not by isinstance(): since Python 3.12 that loads `inspect` for a
-# Protocol, which takes longer than all of a prompt.
+# Type checks for the protocols above. isinstance() is avoided: since Python 3.12 it loads `inspect`
+# for a Protocol, which takes longer than a whole prompt.
 
 
 def has_commands(source: object) -> TypeGuard[CommandSource]:

@@ -1,4 +1,4 @@
-"""A tool call in a few words, for people. Nothing here is read by a model."""
+"""Short titles of tool calls, for people; models never see them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MAX_TITLE = 120
 
 
 def title_of(call: ToolCall) -> str:
-    """What the call does, in one line."""
+    """Return a one-line description of the call."""
     match call.name, call.args:
         case "bash", {"command": str(command)}:
             title = command
@@ -24,7 +24,7 @@ def title_of(call: ToolCall) -> str:
 
 
 def shortened(text: str, most: int = MAX_TITLE) -> str:
-    """The first line of a text, and not all of a long one."""
+    """Return the first line of a text, cut to `most` characters."""
     first, _, rest = text.strip().partition("\n")
     if len(first) > most:
         return f"{first[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""What a tool is. The loop calls it; it knows nothing of models, wires or files."""
+"""The Tool interface. The loop calls tools; tools know nothing of models, wires or files."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from zot.provider.types import Image, Json, Text, ToolCall, ToolResult, Usage
 from zot.text import Frozen
 
 ChangingFile = Callable[[str, bytes | None, bytes | None], None]
-"""Told of a path, its content and what it will be, before the file is written."""
+"""Callback before a file is written: path, old content, new content."""
 
 
 def _untold(path: str, before: bytes | None, after: bytes | None) -> None:
-    """Nobody keeps what files were."""
+    """Do nothing: old file contents are not kept."""
 
 
 def _unpaid(usage: Usage) -> None:
-    """There is no run that could pay."""
+    """Do nothing: there is no run to charge."""
 
 
 def _unkept(state: Json) -> None:
-    """There is no process that could go on."""
+    """Do nothing: no later process resumes the call."""
 
 
 class ToolContext(Frozen):
-    """What a running tool may use of the turn around it."""
+    """Services that a running tool may use."""
 
     call_id: str
     cancel: Cancel
     progress: Callable[[str], None]
-    """Show a piece of output while the tool runs; never splits a character."""
+    """Show a piece of output while the tool runs; characters are never split."""
     changing: ChangingFile = _untold
     spend: Callable[[Usage], None] = _unpaid
-    """Add to what the run costs, for a tool that asks a model itself."""
+    """Add to the run's cost, for a tool that calls a model itself."""
     key: str = ""
-    """In a durable run: names this call. The same at every attempt, so that a service which knows
-    such keys does the work once."""
+    """In a durable run: key of this call, equal for every attempt, so that services with
+    idempotency keys do the work once."""
     pause: Callable[[Json], None] = _unkept
-    """In a durable run: nothing of the call is under way, it waits for a person, and goes on with
-    this in another process if it has to; None: it is under way again."""
+    """In a durable run: record that the call is idle and waits for a person; another process may
+    continue it with this state. None: the call is active again."""
     state: Json = None
-    """What `pause` was given by the process before this one; None: the call begins."""
+    """State that an earlier process passed to `pause`; None: the call starts afresh."""
 
 
 class ToolOutput(Frozen):
@@ -52,7 +52,7 @@ class ToolOutput(Frozen):
     is_error: bool = False
     details: dict[str, Json] | None = None
     status: ToolStatus | None = None
-    """How it ended, where `is_error` does not say it all."""
+    """Exact outcome, where `is_error` is not enough."""
 
     def as_result(self, call: ToolCall) -> ToolResult:
         return ToolResult(call.id, self.content, self.is_error, call.name, self.details)
@@ -67,21 +67,21 @@ def failed(text: str) -> ToolOutput:
 
 
 REPLAYS: tuple[Replay, ...] = ("never", "reconcile", "idempotent", "safe")
-"""From the narrowest to the widest."""
+"""Ordered from most to least restrictive."""
 
 
 class Reconciled(Frozen):
-    """What a tool found out about a call that was cut off."""
+    """Result of ReconcilingTool.reconcile()."""
 
     state: Literal["done", "not_done", "unknown"]
     output: ToolOutput | str = ""
-    """The result of a call that was done; of an unknown one, what the model should know."""
+    """Result of a call that was done; for `unknown`, a note for the model."""
 
 
 class Tool(Protocol):
-    """A tool may also have `replay: Replay`; one that says nothing is never run again. And
-    `side_by_side: bool`: it only reads, or for another reason may run beside other such calls of
-    the same turn, in a thread of its own."""
+    """A tool the model can call. Optional attributes: `replay: Replay` (default: never run again),
+    and `side_by_side: bool` for a tool that only reads, or may for another reason run in its own
+    thread beside other such calls of the same turn."""
 
     @property
     def name(self) -> str: ...
@@ -91,10 +91,10 @@ class Tool(Protocol):
 
     @property
     def schema(self) -> dict[str, Json]:
-        """JSON Schema of the arguments: an object schema."""
+        """JSON Schema of the arguments; must be an object schema."""
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        """Do the work. `args` were checked against the schema.
+        """Do the work. `args` are already checked against the schema.
 
         Raises:
             ToolError: it failed; the text is the result the model sees.
@@ -103,7 +103,7 @@ class Tool(Protocol):
 
 
 class WrappedTool:
-    """Stands before a tool, under its name."""
+    """Base for tools that wrap another tool under its name."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
@@ -114,7 +114,7 @@ class ReconcilingTool(Protocol):
     """A tool whose `replay` is `reconcile`."""
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
-        """Find out what became of a call that was cut off; nothing may be done here."""
+        """Find out the fate of a call that was cut off; must not change anything."""
 
 
 def can_reconcile(tool: object) -> TypeGuard[ReconcilingTool]:
@@ -126,6 +126,6 @@ def is_side_by_side(tool: Tool) -> bool:
 
 
 def replay_of(tool: Tool) -> Replay:
-    """What the tool declares; a word that nobody knows counts as nothing."""
+    """Return the tool's declared replay mode; unknown values mean "never"."""
     declared = getattr(tool, "replay", "never")
     return declared if declared in REPLAYS else "never"

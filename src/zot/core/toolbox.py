@@ -1,5 +1,5 @@
-"""Runs the tools of one turn, in call order. Whatever goes wrong becomes a result that the model
-sees; only an abort ends the batch.
+"""Runs the tools of one turn, in call order. Every failure becomes a result that the model sees;
+only an abort ends the batch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NOT_RUN_STEERED = "not run: the user sent a message first"
 
 
 class Begun(Frozen):
-    """A call that may run now, as ToolContext describes it."""
+    """Key and state of a call that may run now; see ToolContext."""
 
     key: str = ""
     state: Json = None
@@ -57,14 +57,14 @@ class CallIO(Protocol):
     def changing_file(self) -> ChangingFile: ...
     def spend(self, usage: Usage) -> None: ...
     def begin(self, call: ToolCall, replay: Replay) -> Begun:
-        """Note that the tool is about to run with these arguments.
+        """Record that the tool is about to run with these arguments.
 
         Raises:
             JournalError: it cannot be noted, so the tool must not run.
         """
 
     def pause(self, call_id: str, state: Json) -> None:
-        """As `ToolContext.pause`. Raises JournalError, and Cancelled when the run was given up."""
+        """See `ToolContext.pause`. Raises JournalError, and Cancelled when the run was given up."""
 
 
 class BatchIO(CallIO, Protocol):
@@ -74,27 +74,27 @@ class BatchIO(CallIO, Protocol):
 
 Outcome = tuple[ToolOutput, ToolStatus]
 AT_ONCE = 8
-"""Calls of one turn that may run side by side."""
+"""Maximum calls of one turn that run side by side."""
 
 
 class _Attempt:
-    """How far a call came."""
+    """State of one call while it is processed."""
 
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.args = call.args
-        """After the guards that were asked so far."""
+        """Arguments after the guards consulted so far."""
         self.executed = False
         self.started = time.monotonic()
         self.seconds = 0.0
         self.work: Callable[[], ToolOutput] | None = None
-        """Runs the tool; None: it may not run."""
+        """Callable that runs the tool; None: it may not run."""
         self.outcome: Outcome | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Run the tool in a thread of its own, if there is one and it may run."""
+        """Run the tool in a new thread, if it may run and a thread is available."""
         if self.work is None:
             return
         name = f"zot-tool-{self.call.name}"
@@ -102,12 +102,12 @@ class _Attempt:
         try:
             thread.start()
         except (RuntimeError, MemoryError):
-            return  # no thread is left: it runs when its turn comes
+            return  # no thread available: it runs in its turn instead
         self._thread = thread
 
     def _run(self) -> None:
         assert self.work is not None
-        self.started = time.monotonic()  # not when a guard began to ask somebody
+        self.started = time.monotonic()  # excludes the time a guard waited for a person
         try:
             self.outcome = _supervised(self.work)
         except BaseException as error:
@@ -119,7 +119,7 @@ class _Attempt:
             self._thread.join()
 
     def finished(self) -> Outcome:
-        """How it ended; the tool runs now, if it does not already."""
+        """Return the outcome; run the tool now if it was not started."""
         if self._thread is None and self.outcome is None:
             self._run()
         self.join()
@@ -134,7 +134,7 @@ class _Attempt:
 
 
 class _Alone(Frozen):
-    """What a call needs around it when there is no turn."""
+    """CallIO of a call outside a turn."""
 
     cancel: Cancel
     emit: Callable[[Event], None]
@@ -144,19 +144,19 @@ class _Alone(Frozen):
         return Begun()
 
     def pause(self, call_id: str, state: Json) -> None:
-        """There is no run that could go on."""
+        """Do nothing: there is no run to resume."""
 
     def spend(self, usage: Usage) -> None:
-        """There is no run that could pay."""
+        """Do nothing: there is no run to charge."""
 
 
 class Toolbox:
-    """The tools of an agent. The first tool of a name wins."""
+    """The tools of an agent. The first tool with a name wins."""
 
     def __init__(
         self, tools: Iterable[Tool], hooks: Sequence[Hook] = (), first: Sequence[str] = ()
     ) -> None:
-        """`first`: names that stand before others, in their order."""
+        """`first`: tool names to list before the others, in this order."""
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self._tools.setdefault(tool.name, tool)
@@ -179,8 +179,8 @@ class Toolbox:
     def run(
         self, calls: Sequence[ToolCall], io: BatchIO, known: Mapping[str, ToolResult] = {}
     ) -> None:
-        """Run the calls of one turn, and append the message with all their results. `known` has
-        the results that were noted already: those calls do not run.
+        """Run the calls of one turn, and append the message with all their results. Calls whose
+        results are in `known` do not run.
 
         Raises:
             Cancelled: the turn was aborted; every call has a result all the same.
@@ -195,19 +195,19 @@ class Toolbox:
                 for attempt in attempts:
                     result, status = self._result(attempt, known)
                     results.append(result)
-                    # Written before anyone hears of it: what a client has seen survives a crash.
+                    # Write before emitting: what a client has seen survives a crash.
                     if len(results) == len(calls):
                         io.append(Message("tool", tuple(results), time.time()))
                     elif attempt.call.id not in known:
                         io.append(ResultNote(result))
                     io.emit(attempt.returned(result, status))
             finally:
-                for attempt in attempts:  # no tool goes on behind the turn
+                for attempt in attempts:  # no tool may outlive the turn
                     attempt.join()
         io.cancel.check()
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[_Attempt]]:
-        """The calls in their order; neighbours that may run side by side are one group."""
+        """Return the calls in order, grouping neighbours that may run side by side."""
         groups: list[list[_Attempt]] = []
         before = False
         for call in calls:
@@ -227,8 +227,8 @@ class Toolbox:
         *,
         steered: bool,
     ) -> None:
-        """Ask the guards about each, one after the other: a person answers one question at a time.
-        What may run is left as the attempt's work."""
+        """Consult the guards about each call in turn, because a person answers one question at a
+        time. For calls that may run, set the attempt's work."""
         for attempt in attempts:
             if attempt.call.id in known:
                 continue
@@ -257,7 +257,7 @@ class Toolbox:
         emit: Callable[[Event], None],
         changing_file: ChangingFile,
     ) -> ToolOutput:
-        """One call outside of a turn, with the same checks and guards; not in the transcript.
+        """Run one call outside a turn, with the usual checks and guards; not in the transcript.
 
         Raises:
             ToolError: it failed, or was refused.
@@ -269,14 +269,14 @@ class Toolbox:
         return attempt.work()
 
     def _prepare(self, attempt: _Attempt, io: CallIO) -> None:
-        """Everything before the tool itself: its name, its arguments, the guards."""
+        """Do everything before the run: find the tool, check the arguments, consult the guards."""
         call = attempt.call
         tool = self._tools.get(call.name)
         if tool is None:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
         args, notes = self._guarded(attempt, tool, io)
-        io.cancel.check()  # a guard may have asked somebody, and the abort came meanwhile
+        io.cancel.check()  # an abort may have come while a guard waited for a person
         begun = io.begin(replace(call, args=args), replay_of(tool))
         context = ToolContext(
             call.id,
@@ -310,7 +310,8 @@ class Toolbox:
     def _guarded(
         self, attempt: _Attempt, tool: Tool, io: CallIO
     ) -> tuple[dict[str, object], list[Text]]:
-        """The arguments, checked against the schema and passed by every guard; what to say."""
+        """Return the arguments, checked against the schema and allowed by every guard, and notes
+        for the model."""
         call, args, notes = attempt.call, self._checked(attempt.call, tool), list[Text]()
         context = HookContext(io.cancel, io.emit)
         source: Decider = "yolo"
@@ -342,7 +343,7 @@ class Toolbox:
         for hook in self._hooks:
             try:
                 hook.tool_decided(call, permission)
-            except Exception as error:  # whoever only listens must not decide
+            except Exception as error:  # listeners must not affect the decision
                 report_bug(error)
 
     def _checked(self, call: ToolCall, tool: Tool) -> dict[str, object]:
@@ -360,7 +361,7 @@ class Toolbox:
 
 
 def _supervised(step: Callable[[], ToolOutput | None]) -> Outcome | None:
-    """What became of a step of a call; None: it goes on.
+    """Run one step of a call and return its outcome; None: the call goes on.
 
     Raises:
         JournalError: nobody would know after a crash that it had begun.
@@ -378,8 +379,8 @@ def _supervised(step: Callable[[], ToolOutput | None]) -> Outcome | None:
     except JournalError:
         raise
     except BaseException as error:
-        # A bug in a tool: the model gets one line, the developer the traceback on stderr.
-        # SystemExit too: a tool must not be able to end the run's thread.
+        # A bug in a tool: the model gets one line, stderr the traceback. This includes SystemExit:
+        # a tool must not end the run's thread.
         report_bug(error)
         return failed(f"the tool crashed: {type(error).__name__}: {error}"), "failed"
     if output is None:

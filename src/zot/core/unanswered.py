@@ -1,5 +1,5 @@
-"""Questions of a source of tools that wait for a person: what a dialog is made of otherwise, and
-who may be asked at all, is the source's own.
+"""Open questions of a tool source that wait for a person. The source itself builds the dialogs and
+decides who may be asked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Taker = TypeVar("Taker", bound=Callable[[PersonAnswer], None])
 
 
 class UnansweredQuestions(Generic[Taker]):
-    """The open questions by their ids, each with what takes its answer."""
+    """Open questions by id, each with the callback for its answer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class UnansweredQuestions(Generic[Taker]):
             return tuple(self._open)
 
     def answer(self, id: str, answer: PersonAnswer) -> bool:
-        """Hand an answer to whoever asked; False if that question is not open."""
+        """Pass an answer to the question's callback; False if the question is not open."""
         with self._lock:
             take = self._open.pop(id, None)
         if take is None:

@@ -1,1 +1,1 @@
-"""The whole API: an agent that can be driven, whatever door the caller came through."""
+"""The whole API of an agent, for every front end."""

@@ -1,5 +1,5 @@
-"""Agents side by side in one process: opened by a name, listed, closed. What they have in common
-and how each is built is handed in (build.py); a door brings the client that listens to each.
+"""Agents side by side in one process: opened by name, listed, closed. build.py supplies the
+function that builds one; each front end supplies the client that listens to it.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ if TYPE_CHECKING:
 
 MAX_AGENTS = 1000
 MAX_NAME = 64
-"""Bytes of an agent's name."""
+"""Maximum bytes of an agent's name."""
 TASK = "task"
-"""The tool with which the model opens agents."""
+"""Name of the tool with which the model opens agents."""
 MAX_TASK_DEPTH = 2
-"""Levels of agents below the first one that it may open."""
+"""Maximum levels of agents below the root agent."""
 STOP_SECONDS = 10.0
-"""More than a run takes to give up."""
+"""Seconds to wait for a closing agent; longer than an aborted run takes to be given up."""
 
 
 class AgentRequest(Frozen, kw_only=True):
-    """How an agent is to differ from the one that opens it. What is left out is as there, but for
-    the conversation, which begins anew and is kept in memory."""
+    """Settings of a new agent that differ from its opener's. Omitted fields are inherited, except
+    the conversation, which starts empty and in memory."""
 
     cwd: str = ""
-    """Relative to that of the agent that opens it."""
+    """Working directory, relative to the opener's."""
     provider: str = ""
     model: str = ""
     session: str = ""
-    """A session file to go on with, or to begin."""
+    """Session file to continue or create."""
     tools: tuple[str, ...] | None = None
     limits: Limits | None = None
     approve: tuple[str, ...] | None = None
-    """Tools to ask about before they run."""
+    """Tools that need approval."""
     jail: bool | None = None
     depth: int | None = None
-    """Levels of agents that its tool `task` may open below it; None: as the first one."""
+    """Levels of agents that its tool `task` may open below it; None: as for the root agent."""
     durable: bool = False
-    """A run that a crash cuts off goes on when the session is opened again."""
+    """Whether runs cut off by a crash continue when the session is opened again."""
 
 
 class AgentInfo(Frozen):
-    """An agent at a glance."""
+    """Summary of an agent, for lists."""
 
     agent: str
     state: Literal["idle", "running", "waiting", "closing"]
@@ -63,9 +63,9 @@ class AgentInfo(Frozen):
     session_id: str
     usage: Usage
     questions: tuple[str, ...] = ()
-    """The ids of the questions that are open."""
+    """Ids of the open questions."""
     parent: str | None = None
-    """The agent whose tool opened it; None: a client did."""
+    """Agent whose tool opened this one; None: a client did."""
 
 
 Build = Callable[[AgentRequest, RuntimeClient], "Runtime"]
@@ -78,7 +78,7 @@ class Agents:
         self._build = build
         self._lock = threading.Lock()
         self._runtimes: dict[str, Runtime | None] = {}
-        """None: it is being built."""
+        """None: the runtime is being built."""
         self._parents: dict[str, str] = {}
         self._closing: set[str] = set()
         self._count = 0
@@ -93,9 +93,9 @@ class Agents:
         made_up: str = "agent",
         parent: str | None = None,
     ) -> tuple[str, Runtime]:
-        """A new agent and its name, which is made up where none is given and then begins with
-        `made_up`. `client` makes the one that listens to the agent of that name. `parent` is the
-        agent whose tool opens it.
+        """Open an agent; return its name and runtime. Without a name, one is generated with the
+        prefix `made_up`. `client` creates the client that listens to the agent. `parent`: the agent
+        whose tool opens it.
 
         Raises:
             CommandError: the name is taken or cannot be one, or there are too many.
@@ -146,14 +146,14 @@ class Agents:
             return name
 
     def get(self, name: str) -> Runtime:
-        """Raises CommandError when there is no such agent."""
+        """Return the runtime of an agent. Raises CommandError when there is no such agent."""
         runtime = self._runtimes.get(name)
         if runtime is None:
             raise NotFoundError(f"not_found: there is no agent {name!r}")
         return runtime
 
     def all(self) -> dict[str, Runtime]:
-        """Those that can be asked, in the order in which they were opened."""
+        """Return the runtimes that are ready, in the order of opening."""
         with self._lock:
             items = [*self._runtimes.items()]
         return {name: runtime for name, runtime in items if runtime is not None}
@@ -179,7 +179,7 @@ class Agents:
         )
 
     def close(self, name: str) -> None:
-        """Abort what it does, wait for its end, and let go of all it holds.
+        """Abort the agent's work, wait for its end, and release its resources.
 
         Raises:
             CommandError: there is no such agent, or it is being closed already.
@@ -200,14 +200,14 @@ class Agents:
             runtime.client.agent_closed()
 
     def close_all(self) -> None:
-        """None can be opened any more."""
+        """Close all agents and refuse new ones."""
         with self._lock:
             self._closed = True
         runtimes = self.all()
-        for runtime in runtimes.values():  # all stop side by side
+        for runtime in runtimes.values():  # stop all in parallel
             runtime.close(timeout=0)
         for name in runtimes:
             try:
                 self.close(name)
             except CommandError:
-                pass  # somebody else has closed it
+                pass  # already closed by another thread

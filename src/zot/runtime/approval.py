@@ -1,7 +1,7 @@
-"""Asks before a tool runs: one guard for every provider, tool and client.
+"""Approval before a tool runs: one guard for every provider, tool and client.
 
-The question goes to the client (an event, answered by `approve`) or to the person at the
-terminal. No answer within the limit is a denial, and an abort ends the wait.
+The request goes to the client (an event, answered by `approve`) or to the person at the terminal.
+No answer within the time limit means denial, and an abort ends the wait.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from zot.runtime.durable import Durable
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
-"""What can change something; asked for when nobody says which tools to ask for."""
+"""Built-in tools that can change something; the default set that needs approval."""
 EVERY_TOOL = "all"
 SERVER_TOOLS = "mcp"
-"""Those of MCP servers, but for the ones that only read, of a server that the user believes."""
+"""All MCP tools except read-only tools of trusted servers."""
 SESSION = "this session"
-"""The pattern of what is allowed until the process ends."""
+"""Pattern shown for tools that are allowed until the process ends."""
 MAX_PREVIEW = 2_000
 
 ApprovalMode = Literal["ask", "ask_all", "yolo"]
-"""ask: as the settings say; ask_all: before every tool; yolo: never."""
+"""ask: as configured; ask_all: before every tool; yolo: never."""
 Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
@@ -46,21 +46,21 @@ Source = Literal["client", "remembered", "timeout", "abort"]
 class Verdict(Frozen):
     decision: Decision
     reason: str = ""
-    """Of a denial; the model reads it."""
+    """Reason of a denial, shown to the model."""
     pattern: str = ""
-    """What `allow_project` allows from now on; empty: what the question offered."""
+    """Pattern that `allow_project` allows; empty: the one offered in the request."""
     args: dict[str, Json] | None = None
-    """Other arguments to run the tool with."""
+    """Arguments that replace the model's; None: unchanged."""
 
 
 Subject = Callable[[ToolCall], str | None]
-"""The tool that a person is asked about for a call, when it is of a kind that can change something;
-empty: nobody needs to be asked; None: this one does not know the call."""
+"""Callback that returns the tool name to request approval for, if the call can change something;
+empty: no approval needed; None: unknown call."""
 GONE = Verdict("deny", "the client is gone")
 
 
 class OpenApproval(Struct):
-    """A question to a client, and the answer once there is one."""
+    """A request to a client, and its answer once there is one."""
 
     request: ApprovalRequest
     answered: threading.Event
@@ -72,11 +72,11 @@ class OpenApproval(Struct):
 
 
 AskTerminal = Callable[[ApprovalRequest, Cancel], Verdict | None]
-"""Put a question to a person, for at most its seconds; None: no answer."""
+"""Callback that asks a person, for at most the request's timeout; None: no answer."""
 
 
 class Approval(Hook):
-    """The policy and the open question. The client may answer from any thread."""
+    """The approval policy and the open request. The client may answer from any thread."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Approval(Hook):
         terminal: AskTerminal | None = None,
         seconds: float = 0.0,
     ) -> None:
-        """`tools` None: ask for the default ones where the client or the model wants it.
-        `seconds`: how long a question waits; 0: for ever."""
+        """`tools`: names that need approval; None: the default ones, where the client or the model
+        wants it. `seconds`: how long a request waits; 0: for ever."""
         self._tools = tools
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
         self.mode: ApprovalMode = "ask"
-        """Read before each call: it may be changed at any time."""
+        """Read before each call; may change at any time."""
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
         self._remembered: set[str] = set()
@@ -110,30 +110,30 @@ class Approval(Hook):
     # --- for the runtime ---------------------------------------------------------------------
 
     def use_model(self, model: Model) -> None:
-        """Whose calls these are, from now on."""
+        """Set the model that makes the calls."""
         self._model_asks = model.ask
 
     def use_project(self, cwd: str, rules: Rules, files: Files | None) -> None:
-        """Where the tools work, what was allowed there for good, and the files they change."""
+        """Set the project: working directory, permanent rules, and access to files for diffs."""
         self._cwd, self._rules, self._files = cwd, rules, files
 
     def also_ask(self, subject: Subject) -> None:
-        """Calls of other tools than the built-in ones that can change something."""
+        """Add a classifier for calls of tools that are not built in."""
         self._subjects.append(subject)
 
     def and_also(self, tools: Collection[str] | None) -> tuple[str, ...] | None:
-        """What it asks about, and these tools."""
+        """Return the tools that need approval, plus these; None: neither is set."""
         both = [names for names in (self._tools, tools) if names is not None]
         return tuple(name for names in both for name in names) if both else None
 
     def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
-        """The same for another agent, about whose tools its own client is asked."""
+        """Create the guard for another agent, whose own client gets the requests."""
         made = Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
         made._gone = self._gone
         return made
 
     def asked_tools(self) -> tuple[str, ...]:
-        """The tools that somebody is asked about now, for an agent that works elsewhere."""
+        """Return the tools that need approval now, for an agent that works elsewhere."""
         if self.mode != "ask":
             return (EVERY_TOOL,) if self.mode == "ask_all" else ()
         if self._tools is not None:
@@ -142,11 +142,11 @@ class Approval(Hook):
         return (*DEFAULT_TOOLS, SERVER_TOOLS) if asks else ()
 
     def open_questions(self) -> tuple[str, ...]:
-        """The ids of those that wait for an answer."""
+        """Return the ids of the open requests."""
         return tuple(request.id for request in self.open_requests())
 
     def answer(self, request_id: str, verdict: Verdict) -> None:
-        """Answer the open question.
+        """Answer the open request.
 
         Raises:
             CommandError: no such question is open, or the pattern does not fit the call.
@@ -161,17 +161,17 @@ class Approval(Hook):
                 )
             if verdict.decision == "allow_project":
                 self._keep_rule(question.request.call, verdict.pattern)
-            if self._durable is not None:  # before whoever answers hears that it counts
+            if self._durable is not None:  # recorded before the answer is acknowledged
                 self._durable.answered(question.request, verdict)
             question.answer(verdict)
 
     def rules(self) -> list[Rule]:
-        """What is allowed without a question: for the project, and for this session."""
+        """Return the rules that allow calls without asking, of the project and this session."""
         for_session = [Rule(tool, SESSION) for tool in sorted(self._remembered)]
         return [*(self._rules.all() if self._rules is not None else ()), *for_session]
 
     def remove_rule(self, rule: Rule) -> None:
-        """Ask again. Raises CommandError when there is no such rule."""
+        """Remove a rule. Raises CommandError when there is no such rule."""
         if rule.pattern == SESSION and rule.tool in self._remembered:
             self._remembered.discard(rule.tool)
         elif self._rules is None or not self._rules.remove(rule):
@@ -180,24 +180,24 @@ class Approval(Hook):
             )
 
     def use_durable(self, durable: Durable) -> None:
-        """Where questions and answers survive the process."""
+        """Use a journal so that requests and answers survive the process."""
         self._durable = durable
         self._count = durable.journal.state.questions
         self._remembered |= durable.journal.state.allowed
 
     def open_requests(self) -> list[ApprovalRequest]:
-        """Those that wait for an answer."""
+        """Return the open requests."""
         with self._lock:
             question = self._waiting()
             return [] if question is None else [question.request]
 
     def _waiting(self) -> OpenApproval | None:
-        """The question that has no answer yet."""
+        """Return the request without an answer, if any."""
         return self._open if self._open is not None and self._open.verdict is None else None
 
     def client_gone(self, suspend: Callable[[], None] | None = None) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes; or `suspend`
-        stops the run, which the next process goes on with."""
+        """Deny open and future requests, because the client is gone; with `suspend`, stop the run
+        instead, and the next process continues it."""
         with self._lock:
             self._gone, self._suspend = True, suspend
             question = self._waiting()
@@ -234,13 +234,13 @@ class Approval(Hook):
         )
 
     def _subject(self, call: ToolCall) -> str:
-        """The tool that the call changes something by; empty: it changes nothing."""
+        """Return the tool name that needs approval; empty: the call changes nothing."""
         if call.name in DEFAULT_TOOLS:
             return call.name
         return next((name for ask in self._subjects if (name := ask(call)) is not None), "")
 
     def _counted(self, call: ToolCall) -> ToolCall:
-        """The call under the name that a person allows it by: one tool may stand for many."""
+        """Return the call under the name used for approval: one tool may represent many."""
         return replace(call, name=self._subject(call) or call.name)
 
     def _is_allowed(self, call: ToolCall) -> bool:
@@ -252,7 +252,7 @@ class Approval(Hook):
         try:
             return any(patterns.covers(rule, call, self._cwd) for rule in self._rules.all())
         except ConfigError:
-            return False  # a guard that is broken must not be an open door
+            return False  # a broken guard must not allow calls
 
     def _keep_rule(self, call: ToolCall, pattern: str) -> None:
         if self._rules is None:
@@ -299,7 +299,7 @@ class Approval(Hook):
         return wanted and bool(subject)
 
     def _names(self, call: ToolCall, subject: str) -> set[str]:
-        """The words by which the settings may mean a call."""
+        """Return all names by which the settings may refer to a call."""
         names = {call.name, subject, EVERY_TOOL} - {SERVER_TOOLS}  # one tool stands for all of them
         is_servers = bool(subject) and call.name not in DEFAULT_TOOLS
         return names | {SERVER_TOOLS} if is_servers else names
@@ -323,7 +323,7 @@ class Approval(Hook):
         if suspend is not None:
             suspend()
         try:
-            context.cancel.check()  # who has aborted is not asked any more
+            context.cancel.check()  # no request after an abort
             context.emit(question)
             with context.cancel.calling(waiting.answered.set):
                 waiting.answered.wait(self._seconds or None)
@@ -362,7 +362,7 @@ class Approval(Hook):
 
 
 def preview(call: ToolCall) -> str:
-    """The call as a person wants to read it before allowing it."""
+    """Return a readable form of the call, shown before approval."""
     args = call.args or {}
     match call.name, args:
         case "bash", {"command": str(command)}:

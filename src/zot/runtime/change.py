@@ -1,4 +1,4 @@
-"""Changes of a runtime between its runs: one at a time, and none while a run is in flight."""
+"""Changes to a runtime between its runs: one at a time, and none during a run."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from zot.runtime.run import Run
 
 
 class Change:
-    """One change of an idle runtime at a time. It may take long (files, processes), so the lock is
-    not held meanwhile: the state can be asked for, and only what would begin a run or another
-    change waits."""
+    """Allows one change to an idle runtime at a time. A change may take long (files, processes), so
+    the lock is released meanwhile: the state can be read; only new runs and other changes wait."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self.ended = threading.Condition(lock)
         self._owner = 0
-        """The thread that changes something; 0: none."""
+        """Id of the thread that makes a change; 0: none."""
         self._depth = 0
 
     def wait(self) -> None:
-        """Wait until no other thread changes something; the lock is held."""
+        """Wait until no other thread makes a change; the caller holds the lock."""
         while self._owner not in (0, threading.get_ident()):
             self.ended.wait()
 
@@ -37,7 +36,7 @@ class Change:
 
 
 class Idle:
-    """Holds the runtime still while its state changes."""
+    """Context manager that keeps runs out during a change. Raises BusyError: a run is active."""
 
     def __init__(self, change: Change, runs: deque[Run], what: str) -> None:
         self._change = change

@@ -1,4 +1,4 @@
-"""Who drives a runtime and hears of it. A door overrides what it can do; the rest is harmless."""
+"""Base class of a runtime's clients, with harmless defaults for unsupported operations."""
 
 from __future__ import annotations
 
@@ -13,41 +13,39 @@ if TYPE_CHECKING:
 
 
 BETWEEN = "/"
-"""Between the name of an agent and the id of its question, where the question is asked in another
-agent's name."""
+"""Separator between agent name and request id, when a request is forwarded for another agent."""
 
 
 class RuntimeClient:
     def listen(self, event: Event, run: Run | None) -> None:
-        """Hear of one event, in order; must not block. No run: it belongs to none."""
+        """Receive one event, in order; must not block. `run` None: the event belongs to no run."""
 
     def wait(self, cancel: Cancel) -> None:
-        """Called before each event of a run: where a slow client slows the turn down."""
+        """Block a run before each event while the client is slow."""
 
     def overfull(self) -> bool:
-        """Whether it reads so little that what nobody asked for should be left out."""
+        """Whether the client reads so slowly that unsolicited events should be dropped."""
         return False
 
     def submit(self, text: str, slash: bool) -> bool:
-        """An extension wants this said, or (`slash`) this command run; False: only the client
-        itself does such things."""
+        """Submit a prompt, or (`slash`) a command, for an extension; False: not supported here."""
         return False
 
     def for_agent(self, name: str, parent: str) -> RuntimeClient | None:
-        """Who listens to an agent that a tool of `parent` opens; None: this client cannot tell
-        agents apart."""
+        """Return the client for an agent that a tool of `parent` opens; None: not supported,
+        because this client cannot distinguish agents."""
         return None
 
     def agent_event(self, agent: str, parent: str, event: Event) -> None:
-        """Hear of what an agent does that a tool of `parent` opened, where it has no listener of
-        its own; as `listen`."""
+        """Receive an event of an agent that a tool of `parent` opened and that has no client of its
+        own; as `listen`."""
 
     def agent_opened(self, runtime: Runtime) -> None:
-        """The agent that it listens to is there; nothing of it was told yet."""
+        """Attach the agent's runtime, before its first event."""
 
     def agent_closed(self) -> None:
-        """The agent is gone; nothing more will be told."""
+        """Handle the end of the agent; no more events follow."""
 
     def can_answer(self, what: Question) -> bool:
-        """Whether somebody is there who sees questions of this kind, and answers them."""
+        """Whether a person can see and answer questions of this kind."""
         return False

@@ -1,6 +1,4 @@
-"""What a person types beside prompts: commands of sources, keys for their panels, questions on the
-side.
-"""
+"""User input other than prompts: commands of sources, keys for their panels, side questions."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from zot.runtime.workplace import Workplace
 from zot.text import compiled, nearest
 
 RELOAD = "reload-ext"
-"""The one command that is zot's own."""
+"""The only command built into zot."""
 _COMMAND = r"/([A-Za-z][\w:.-]*)(?=\s|\Z)"
-"""What can only be meant as one: a path has more slashes."""
+"""Input that can only be a command: a path has more slashes."""
 
 
 class CommandedRuns(Workplace):
@@ -29,7 +27,7 @@ class CommandedRuns(Workplace):
     models: Models
 
     def start(self) -> None:
-        """Let extensions start; given by the Runtime."""
+        """Start extensions; overridden by Runtime."""
 
     def ask_aside(
         self,
@@ -39,9 +37,9 @@ class CommandedRuns(Workplace):
         earlier: Sequence[Message] = (),
         reads: Callable[[ToolCall], None] = lambda call: None,
     ) -> Aside:
-        """Ask the model about the conversation without adding to it, also while a run is in
-        flight. `show` gets the answer as it comes; `earlier` are the messages of the question
-        before, where one asks further; `reads` hears of files that the model looks at.
+        """Ask the model about the conversation without adding to it, even during a run. `show` gets
+        the answer as it streams; `earlier`: messages of the previous side question, for a
+        follow-up; `reads` gets each call that reads files.
 
         Raises:
             CommandError: nothing is asked.
@@ -50,7 +48,7 @@ class CommandedRuns(Workplace):
         """
         if not question.strip():
             raise CommandError("there is no question")
-        provider = self.models.connect(self.agent.model)  # its own connection
+        provider = self.models.connect(self.agent.model)  # a separate connection
         asked = SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
         try:
             aside = asked.ask(question, earlier)
@@ -61,18 +59,18 @@ class CommandedRuns(Workplace):
         return aside
 
     def tool_specs(self) -> Sequence[ToolSpec]:
-        """What the model is told of each tool."""
+        """Return the tool specs that are sent to the model."""
         return self.agent.toolbox.specs
 
     def is_full(self) -> bool:
-        """Whether the transcript wants to be summarised before the next model call."""
+        """Whether an automatic compaction is due before the next model call."""
         return self.agent.is_full()
 
     def expand(self, text: str) -> str:
         return self._sources.expand(text)
 
     def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        """What a person can type after a slash. Waits until extensions are ready."""
+        """Return all slash commands. Waits until extensions are ready."""
         self.start()
         return self._sources.commands(cancel)
 
@@ -91,22 +89,22 @@ class CommandedRuns(Workplace):
         return self._sources.run_command(name, args, cancel)
 
     def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
-        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
+        """Run typed text if it is `/name args` of a command; None: it is a prompt."""
         if not text.startswith("/"):
             return None
         self.start()
         return self._sources.run_typed(text, cancel)
 
     def check_typed(self, text: str, more: Iterable[str] = ()) -> None:
-        """Before what was typed goes to the model: a misspelt command is not asked and paid for.
-        `more` are the names of a door's own commands.
+        """Check typed text before it goes to the model, so that a misspelt command costs nothing.
+        `more`: names of the front end's own commands.
 
         Raises:
             CommandError: it looks like a command and is none; says which is near.
         """
         typed = compiled(_COMMAND).match(text)
         if typed is None or os.path.exists(typed[0]):  # noqa: PTH110  a text, not a Path
-            return  # /tmp is a directory, not a slip
+            return  # /tmp is a directory, not a typo
         names = [*more, *(info.name for info in self.commands())]
         near = nearest(typed[1], names)
         meant = f" (did you mean /{near[0]}?)" if near else ""
@@ -114,17 +112,17 @@ class CommandedRuns(Workplace):
         raise NotFoundError(text)
 
     def reload_extensions(self) -> list[ExtensionState]:
-        """Stop all extensions and start those that are there now. Raises BusyError."""
+        """Stop all extensions and start those installed now. Raises BusyError."""
         self._check_idle("reload_ext")
         self.start()
         return [state for source in self._sources.panels() for state in source.reload()]
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
-        """Pass on a key; does not wait. Raises CommandError when the extension does not run."""
+        """Send a key to a panel; does not wait. Raises CommandError: no such extension runs."""
         self._to_panel(extension, lambda to: to.panel_key(extension, panel_id, key, text))
 
     def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
-        """Say how many columns and rows a panel has now."""
+        """Report the new size of a panel, in columns and rows."""
         self._to_panel(extension, lambda to: to.panel_resize(extension, panel_id, width, height))
 
     def panel_close(self, extension: str, panel_id: str) -> None:

@@ -1,6 +1,5 @@
-"""The questions of extensions and MCP servers that wait for a person: who asks is a source, who
-answers a client. In a durable run both survive the process: an answer that was given counts when
-the same question is asked again.
+"""Open questions of extensions and MCP servers: a source asks, a client answers. In a durable run
+both survive the process: an answer counts when the same question is asked again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OpenDialogs:
-    """Those of one runtime."""
+    """Open dialogs of one runtime."""
 
     def __init__(
         self, sources: Sources, tell: Callable[[ExtensionAsk], None], durable: Durable | None
@@ -34,7 +33,8 @@ class OpenDialogs:
         self._suspend: Callable[[], None] | None = None
 
     def ask(self, question: ExtensionAsk) -> None:
-        """Show it, unless it was answered before a crash, or nobody is there any more."""
+        """Send a question to the client, unless it was answered before a crash. If the client is
+        gone, cancel it or suspend the run."""
         try:
             answer = None if self._durable is None else self._durable.dialog_asked(question)
         except SessionError as error:
@@ -54,7 +54,7 @@ class OpenDialogs:
             self._left_open(suspend)
 
     def answer(self, id: str, answer: PersonAnswer) -> None:
-        """Hand an answer to whoever asked.
+        """Pass an answer to the source that asked.
 
         Raises:
             CommandError: no such question is open.
@@ -68,14 +68,14 @@ class OpenDialogs:
             raise NotFoundError(f"no question {id!r} is open")
 
     def open(self) -> list[ExtensionAsk]:
-        """What waits for an answer."""
+        """Return the open questions."""
         still = self._sources.open_questions()
         with self._lock:
             return [question for id, question in self._asked.items() if id in still]
 
     def client_left(self, suspend: Callable[[], None] | None) -> None:
-        """Nobody will answer any more: what is open is cancelled, and so is what comes; or
-        `suspend` stops the run, which the next process goes on with."""
+        """Cancel open and future questions, because the client is gone; with `suspend`, stop the
+        run instead, and the next process continues it."""
         with self._lock:
             self._nobody, self._suspend = True, suspend
         if self.open():

@@ -1,6 +1,6 @@
-"""Runs that survive the process: what Runs does more where a runtime is durable.
+"""Durable runs, which survive the process: the additions to Runs.
 
-What is written down is in journal.py, what becomes of a tool call that was cut off in recovery.py.
+journal.py defines the records, recovery.py the treatment of tool calls that were cut off.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from zot.runtime.run import Run, StoredEnd
 
 MAX_ID = 128
 MOST_CRASHES = 3
-"""So many at one place, and the run is held."""
+"""Crashes at one place after which the run is held."""
 
 
 class Durable:
-    """The runs of one runtime, noted in its session. Runs calls it; the lock there is enough."""
+    """Durable runs of one runtime, recorded in its session. Protected by the lock of Runs."""
 
     def __init__(self, agent: Agent, on_crash: journal.OnCrash) -> None:
         self._agent = agent
@@ -38,20 +38,20 @@ class Durable:
         if isinstance(agent.session.store, FencedStore):
             agent.session.store.fence()
         self.held: RunHeld | None = None
-        """A run that waits for somebody to say how it goes on; others wait behind it."""
+        """Run that waits for a client's decision; later runs wait behind it."""
         self._started = False
         self._taken_up: set[str] = set()
         self._answers: dict[tuple[str, str], journal.QuestionAnswered] = {}
-        """Given before a crash, to calls that are still to run."""
+        """Approval answers from before a crash, for calls that are still to run."""
         self._dialog_answers: dict[str, list[journal.DialogAnswered]] = {}
-        """The same of questions that are to be asked again."""
+        """Dialog answers from before a crash, for questions that will be asked again."""
         self._released: dict[str, bool] = {}
-        """Runs that were held, and whether they may go on."""
+        """Formerly held runs, and whether each may continue."""
 
     # --- accepting ---------------------------------------------------------------------------
 
     def checked_id(self, id: str) -> str:
-        """The name of a new run. Raises CommandError when nothing can begin under it."""
+        """Return the id for a new run. Raises CommandError when no run can start under it."""
         if not self._started and self.journal.state.open:
             raise BusyError("a run was cut off: resume it first")
         if self.held is not None:
@@ -90,7 +90,7 @@ class Durable:
         )
 
     def end_of(self, id: str) -> StoredEnd | None:
-        """How a run ended, if it has. Raises CommandError when it is held."""
+        """Return the outcome of a run, if it has ended. Raises CommandError when it is held."""
         if self.held is not None and self.held.run == id:
             raise CommandError(f"the run {id!r} is held: {self.held.reason}", code="held")
         ended = self.journal.state.ended.get(id)
@@ -103,11 +103,11 @@ class Durable:
         return StoredEnd(ended.stop, ended.error, ended.code, text)
 
     def last_ended(self) -> journal.RunEnded | None:
-        """The run that ended last."""
+        """Return the run that ended last."""
         return next(reversed(self.journal.state.ended.values()), None)
 
     def queue(self, name: journal.QueueName, user: UserInput) -> UserInput:
-        """Note a message that is to wait; the message as it has to be said later."""
+        """Record a queued message; return it with its id attached."""
         id = journal.new_id()
         self.journal.note(journal.MessageQueued(id, name, user.text, user.images))
         return replace(user, extra={journal.QUEUED: id})
@@ -119,7 +119,7 @@ class Durable:
     # --- working -----------------------------------------------------------------------------
 
     def work(self, run: Run) -> None:
-        """Do what is to be done of a run: all of it, or what is left."""
+        """Execute a run, or what is left of it."""
         record = self.journal.state.open[run.id]
         if record.aborted:
             raise Cancelled
@@ -162,14 +162,14 @@ class Durable:
         self._agent.go_on(run, recovery.progress(run.append), limits)
 
     def begin(self, run: Run, call: ToolCall, replay: Replay) -> Begun:
-        """A tool is about to run, or to go on waiting for a person."""
+        """Record that a tool is about to run, or resume its wait for a person."""
         record, hashed = self.journal.state.open[run.id], journal.args_hash(call.args)
         if (state := record.paused.get(call.id)) is not None:
             effect = record.effects[call.id]
-            if effect.args != hashed:  # a guard has changed its mind
+            if effect.args != hashed:  # a guard changed the arguments this time
                 raise ToolError(interrupted(call.name, 0.0))
             return Begun(effect.key, state)
-        # Not the id of the call alone: some providers give it again.
+        # The call id alone is not unique: some providers reuse ids.
         key = f"{run.id}/{run.answer}/{call.id}"
         self.journal.note(
             journal.EffectStarted(run.id, call.id, call.name, hashed, replay, key, run.seconds)
@@ -182,12 +182,12 @@ class Durable:
     # --- approvals ---------------------------------------------------------------------------
 
     def asked(self, question: ApprovalRequest) -> None:
-        """Before anybody is asked."""
+        """Record a request, before it is sent."""
         call = question.call
         self.journal.note(journal.QuestionAsked(question.id, call.id, journal.args_hash(call.args)))
 
     def answered(self, question: ApprovalRequest, verdict: Verdict) -> None:
-        """Before the answer counts."""
+        """Record an answer, before it takes effect."""
         call = question.call
         self.journal.note(
             journal.QuestionAnswered(
@@ -202,17 +202,17 @@ class Durable:
         )
 
     def answer_to(self, call: ToolCall) -> Verdict | None:
-        """What was answered about this call with these arguments, before a crash."""
+        """Return the answer given before a crash for this call with these arguments."""
         row = self._answers.pop((call.id, journal.args_hash(call.args)), None)
         return None if row is None else Verdict(row.decision, row.reason, args=row.changed)
 
     def answered_by_model(self, run: Run, entry: Entry) -> None:
-        """What comes now was not asked before the crash."""
+        """Note a new model message; stored dialog answers no longer apply after it."""
         run.answer = entry.id
         self._dialog_answers.clear()
 
     def dialog_asked(self, question: ExtensionAsk) -> PersonAnswer | None:
-        """Before anybody is asked; what was answered before a crash, where it was."""
+        """Record a question before it is sent, or return its answer from before a crash."""
         asked = journal.question_hash(question)
         if rows := self._dialog_answers.get(asked):
             row = rows.pop(0)
@@ -221,7 +221,7 @@ class Durable:
         return None
 
     def dialog_answered(self, question: ExtensionAsk, answer: PersonAnswer) -> None:
-        """Before the answer counts."""
+        """Record an answer, before it takes effect."""
         asked = journal.question_hash(question)
         self.journal.note(journal.DialogAnswered(question.id, asked, **asdict(answer)))
 
@@ -230,7 +230,7 @@ class Durable:
             self.journal.try_note(journal.RunAborted(run.id))
 
     def ended(self, run: Run) -> None:
-        """Before anybody hears of it."""
+        """Record the end of a run, before it is announced."""
         if not run.id:
             return
         if run.suspended:
@@ -243,7 +243,7 @@ class Durable:
     # --- after a restart ---------------------------------------------------------------------
 
     def start(self, steering: deque[UserInput], follow_up: deque[UserInput]) -> bool:
-        """Fill the queues with what waited; False if that was done already."""
+        """Refill the queues with recorded messages; False: already done."""
         if self._started:
             return False
         self._started = True
@@ -253,7 +253,7 @@ class Durable:
         return True
 
     def to_take_up(self) -> list[journal.RunAccepted]:
-        """The runs that go on now, in order; what comes behind one that is held waits."""
+        """Return the runs to continue now, in order, up to a held one."""
         rows: list[journal.RunAccepted] = []
         for record in self.journal.state.open.values():
             if reason := self._why_hold(record):
@@ -265,7 +265,7 @@ class Durable:
         return rows
 
     def release(self, id: str, *, go_on: bool) -> None:
-        """Raises CommandError when no such run is held."""
+        """Release a held run. Raises CommandError when no such run is held."""
         if self.held is None or self.held.run != id:
             raise NotFoundError(f"no run {id!r} is held")
         self.journal.note(journal.RunReleased(id))
@@ -276,7 +276,7 @@ class Durable:
         return self._released.get(record.accepted.run, self._on_crash != "fail")
 
     def _why_hold(self, record: journal.OpenRun) -> str:
-        """Why a run should not go on by itself; empty: it may."""
+        """Return the reason to hold a run; empty: it may continue."""
         if record.accepted.run in self._released or not record.crashed or record.aborted:
             return ""
         if self._on_crash == "fail":

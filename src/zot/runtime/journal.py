@@ -1,7 +1,7 @@
-"""What a durable run notes before it happens, as rows in its session, and what they add up to
-when the session is opened again. How a run that was cut off goes on is said in recovery.py.
+"""Journal of durable runs: rows in the session, written before each step, and the state they add up
+to when the session is opened again. recovery.py continues runs that were cut off.
 
-Readers of session files pass over these rows: they are Custom entries of the kind JOURNAL.
+Readers of session files skip these rows: they are Custom entries of the kind JOURNAL.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from zot.text import Frozen, prepared
 
 RUN = "run"
 QUEUED = "queued"
-"""Keys of a user message's extra: the run it began, or the queued message it was. In the row of
-the message itself, so that there is no moment in which it is neither waiting nor said."""
+"""Keys of a user message's `extra`: the run it began, or the queued message it was. They are in the
+message's own row, so that it is always either queued or in the transcript."""
 
 OnCrash = Literal["continue", "hold", "fail"]
 QueueName = Literal["steering", "follow_up"]
@@ -37,7 +37,7 @@ DurableKind = Literal["prompt", "retry", "compact"]
 
 
 class Row(Frozen, tag_field="type", omit_defaults=True):
-    """Base of all rows. Fields are only ever added."""
+    """Base of all rows. Fields are only ever added, never removed."""
 
 
 class RunRow(Row):
@@ -45,49 +45,49 @@ class RunRow(Row):
 
 
 class RunAccepted(RunRow, tag="run_accepted"):
-    """Before the client hears that its prompt was taken."""
+    """Written before the prompt is acknowledged."""
 
     session: str
-    """A copy of the session has another id, and does not go on with its runs."""
+    """Session id. A copy of the session has another id, and does not continue its runs."""
     text: str
     images: tuple[Image, ...] = ()
     documents: tuple[Text, ...] = ()
     extra: dict[str, Json] | None = None
     limits: Limits | None = None
     tag: str = ""
-    """What the client calls it, as JSON."""
+    """The client's tag, as JSON."""
     kind: DurableKind = "prompt"
-    """A retry says nothing new; the text of a compact are its instructions."""
+    """A retry has no new text; the text of a compact is its instructions."""
 
 
 class RunAttempted(RunRow, tag="run_attempted"):
-    """Before the work on it begins, or goes on in another process."""
+    """Written before the work begins, or continues in another process."""
 
     attempt: int
     steps: int = 0
-    """Model calls so far, those that were cut off included."""
+    """Model calls so far, including those that were cut off."""
     seconds: float = 0.0
-    """Time it was worked on so far, as far as is known."""
+    """Seconds of work so far, as far as known."""
     before: Usage = Usage()
-    """What the session had used up when the run began."""
+    """Usage of the session when the run began."""
 
 
 class EffectStarted(RunRow, tag="effect_started"):
-    """After guards and approval, before the tool."""
+    """Written after guards and approval, before the tool runs."""
 
     call: str
     tool: str
     args: str
-    """Hash of the arguments it runs with."""
+    """Hash of the final arguments."""
     replay: Replay
     key: str
     seconds: float = 0.0
-    """Time the run was worked on so far, by a clock that does not jump."""
+    """Seconds of work so far, by the monotonic clock."""
 
 
 class EffectPaused(RunRow, tag="effect_paused"):
-    """Nothing of a call is under way: it waits for a person, and can go on from `state`. Without
-    one: before it goes on."""
+    """Written when a call is idle and waits for a person; it can continue from `state`. Without a
+    state: written before the call continues."""
 
     call: str
     state: Json = None
@@ -105,7 +105,7 @@ class MessagesDropped(Row, tag="messages_dropped"):
 
 
 class QuestionAsked(Row, tag="question_asked"):
-    """Before anybody is asked whether a tool may run."""
+    """Written before an approval request is sent."""
 
     request: str
     call: str
@@ -113,25 +113,25 @@ class QuestionAsked(Row, tag="question_asked"):
 
 
 class QuestionAnswered(QuestionAsked, tag="question_answered"):
-    """Before the answer counts. It is one to these arguments and no others."""
+    """Written before the answer takes effect. Valid for these arguments only."""
 
     decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
     tool: str = ""
     changed: dict[str, Json] | None = None
-    """Other arguments to run the tool with."""
+    """Arguments that replace the model's."""
 
 
 class DialogAsked(Row, tag="dialog_asked"):
-    """Before a person is asked what an extension or an MCP server wants to know."""
+    """Written before a question of an extension or an MCP server is sent."""
 
     request: str
     asked: str
-    """Hash of who asks what."""
+    """Hash of the question and its sender; see question_hash()."""
 
 
 class DialogAnswered(DialogAsked, tag="dialog_answered"):
-    """Before the answer counts. It is one to this question and no other."""
+    """Written before the answer takes effect. Valid for this question only."""
 
     value: str | None = None
     confirmed: bool = False
@@ -139,25 +139,25 @@ class DialogAnswered(DialogAsked, tag="dialog_answered"):
 
 
 class RunAborted(RunRow, tag="run_aborted"):
-    """Before the client hears that it is being aborted."""
+    """Written before an abort is acknowledged."""
 
 
 class RunLeft(RunRow, tag="run_left"):
-    """The process ended in an orderly way: no crash."""
+    """Written at an orderly exit of the process: no crash."""
 
 
 class RunReleased(RunRow, tag="run_released"):
-    """Somebody said that a run that was held goes on."""
+    """Written when a held run is released."""
 
 
 class RunEnded(RunRow, tag="run_ended"):
-    """Before anybody hears of the end."""
+    """Written before the end is announced."""
 
     stop: Stop
     error: str = ""
     code: str = ""
     answer: str = ""
-    """The entry with the model's last message."""
+    """Entry id of the model's last message."""
 
 
 AnyRow = (
@@ -182,12 +182,12 @@ prepared(AnyRow)
 
 
 def args_hash(args: Mapping[str, Json] | None) -> str:
-    """The same for the same arguments, in whatever order they stand."""
+    """Return a hash of the arguments, independent of their order."""
     return sha256(msgspec.json.encode(args, order="deterministic")).hexdigest()[:32]
 
 
 def question_hash(question: ExtensionAsk) -> str:
-    """The same for the same question of the same one who asks, whatever its number."""
+    """Return a stable hash of a question and its sender, ignoring its id."""
     who, what = question.extension, (question.title, question.message, question.options)
     return sha256(msgspec.json.encode((who, question.method, what))).hexdigest()[:32]
 
@@ -196,7 +196,7 @@ def question_hash(question: ExtensionAsk) -> str:
 
 
 class OpenRun(Struct):
-    """A run that was accepted and has not ended, as its rows tell."""
+    """An accepted run that has not ended, as described by its rows."""
 
     accepted: RunAccepted
     attempts: int = 0
@@ -204,28 +204,28 @@ class OpenRun(Struct):
     seconds: float = 0.0
     before: Usage | None = None
     written: bool = False
-    """Its message is in the transcript."""
+    """The run's prompt is in the transcript."""
     effects: dict[str, EffectStarted] = {}
-    """The last start of each call."""
+    """Last start of each call, by call id."""
     starts: dict[str, int] = {}
-    """How often each call was started."""
+    """Number of starts of each call."""
     uncertain: bool = False
-    """A row since the last answer cannot be read: any call of it may have begun."""
+    """A row since the last answer is unreadable: any call of that answer may have begun."""
     paused: dict[str, Json] = {}
-    """From where the calls go on that only wait for a person."""
+    """State of each call that only waits for a person."""
     fruitless: int = 0
-    """Attempts since anything was written, other than those that ended in an orderly way."""
+    """Attempts since the last progress, without those that ended in an orderly exit."""
     compacted: bool = False
-    """The last thing of it that was written is a summary."""
+    """The last progress written is a summary."""
     aborted: bool = False
     left: bool = False
-    """The last process that worked on it ended in an orderly way."""
+    """The last process that worked on it exited in an orderly way."""
     last: float = 0.0
-    """Unix seconds of its last row."""
+    """Unix time of its last row, in seconds."""
 
     @property
     def crashed(self) -> bool:
-        """The last process that worked on it ended, and nobody had asked it to."""
+        """Whether the last process that worked on it ended unexpectedly."""
         return self.attempts > 0 and not self.left
 
     @property
@@ -236,7 +236,7 @@ class OpenRun(Struct):
 
 
 class JournalState:
-    """What the rows of a session say: the runs that are open, what waits, what was answered."""
+    """State derived from a session's rows: open runs, queued messages, answers."""
 
     def __init__(self, session_id: str) -> None:
         self._session = session_id
@@ -244,13 +244,13 @@ class JournalState:
         self.ended: dict[str, RunEnded] = {}
         self.queued: dict[str, MessageQueued] = {}
         self.answers: dict[tuple[str, str], QuestionAnswered] = {}
-        """By call and hash of its arguments."""
+        """Keyed by call id and hash of the arguments."""
         self.allowed: set[str] = set()
-        """Tools that were allowed for the session."""
+        """Tools allowed for the session."""
         self.questions = 0
         self.dialogs = 0
         self.dialog_answers: dict[str, list[DialogAnswered]] = {}
-        """By the hash of the question; those since the model was last heard."""
+        """Keyed by question hash; only answers since the last model message."""
         self._current: OpenRun | None = None
 
     def read(self, entry: Entry) -> None:
@@ -259,7 +259,7 @@ class JournalState:
             try:
                 row = msgspec.convert(body.data, AnyRow)
             except msgspec.ValidationError:
-                return  # of a later version
+                return  # a row of a later version
             self._take(row)
         elif isinstance(body, Message):
             self._said(body)
@@ -270,7 +270,7 @@ class JournalState:
             self._current.last = entry.time
 
     def lost_row(self) -> None:
-        """Here a row cannot be read: it may have told that a call began."""
+        """Handle an unreadable row: it may have recorded the start of a call."""
         for run in self.open.values():
             run.uncertain = True
 
@@ -283,7 +283,7 @@ class JournalState:
             current.fruitless = 0
             if message.role == "assistant":
                 current.steps += 1
-                # Some providers give the ids of calls again: these are other ones.
+                # Some providers reuse call ids; those of the new message are different calls.
                 current.effects, current.starts, current.paused = {}, {}, {}
                 current.uncertain = False
                 self.answers.clear()
@@ -299,7 +299,7 @@ class JournalState:
             case MessagesDropped(ids):
                 for id in ids:
                     self.queued.pop(id, None)
-            case DialogAnswered():  # before the question, which is its base
+            case DialogAnswered():  # must come before DialogAsked, its base class
                 self.dialog_answers.setdefault(row.asked, []).append(row)
             case QuestionAnswered():
                 self.answers[row.call, row.args] = row
@@ -350,7 +350,7 @@ class JournalState:
 
 
 class Journal:
-    """The journal of one session. Everything is written and synced before `note` returns."""
+    """The journal of one session. Rows are written and synced before `note` returns."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -362,8 +362,8 @@ class Journal:
                 self.state.lost_row()
 
     def note(self, row: AnyRow) -> None:
-        """Raises JournalError or SessionTaken when it cannot be written: then what it tells of must
-        not happen."""
+        """Write a row. Raises JournalError or SessionTaken when that fails: then the recorded
+        action must not happen."""
         with self._lock:
             try:
                 entry = self._session.append(Custom(JOURNAL, msgspec.to_builtins(row)))
@@ -375,7 +375,7 @@ class Journal:
             self.state.read(entry)
 
     def try_note(self, row: AnyRow) -> None:
-        """Where a row that is missing does little harm, and a failure would do more."""
+        """Write a row whose loss does less harm than a failure; only warn if that fails."""
         try:
             self.note(row)
         except SessionError as error:

@@ -1,5 +1,5 @@
-"""What a person is told once of the model that goes on: it ends soon, zot does not know it, it
-always thinks.
+"""One-time warnings about the selected model: it will be retired soon, is unknown to zot, or always
+thinks.
 """
 
 from __future__ import annotations

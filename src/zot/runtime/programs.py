@@ -1,7 +1,7 @@
-"""Programs as rules for commands see them: whose words may follow freely, and who runs others.
+"""Lists of programs for command rules: which may take any further words, and which run others.
 
-A rule `cat *` is offered because `cat` only reads. A program that is in no list here gets a rule
-for the very command: whether it runs or removes something is not known.
+The rule `cat *` is offered because `cat` only reads. A program in none of these lists gets a rule
+for the exact command only: whether it runs or removes something is unknown.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ READERS = _words(
     "nproc numfmt od paste pgrep printf ps pwd readlink realpath rev seq sha1sum sha256sum "
     "sha512sum sleep stat strings sum tac tail test tr true type uname uptime wc which whoami"
 )
-"""They print what they are asked for: no option of theirs runs a program or writes a file."""
+"""Programs that only print: none of their options runs a program or writes a file."""
 
 MAKERS = _words(
     "black eslint flake8 isort jest mkdir mocha mypy prettier pylint pyright pytest touch tsc "
     "vitest"
 )
-"""They make an empty thing, or check the project with its own code."""
+"""Programs that create something empty, or check the project with its own code."""
 
 SUBCOMMANDS = (
     _pairs("git", "add blame commit describe diff log ls-files rev-parse shortlog show status")
@@ -53,12 +53,12 @@ SUBCOMMANDS = (
     | _pairs("brew", "info list")
     | _pairs("apt", "list search show")
 )
-"""The same for programs whose second word says what they do."""
+"""Like READERS and MAKERS, for programs whose second word names the action."""
 
 SCRIPTS = frozenset(("python", "python3", "node", "ruby"))
-"""They run the file that their second word names."""
+"""Programs that run the file named by their second word."""
 TASKS = frozenset(("npm run", "pnpm run", "yarn run", "bun run", "make", "just"))
-"""The word after these names a task of the project."""
+"""Programs after which the next word names a task of the project."""
 
 SHELL_WORDS = _words(
     "if then else elif fi case esac for select while until do done in function time coproc . : "
@@ -67,14 +67,14 @@ SHELL_WORDS = _words(
     "logout mapfile popd pushd read readarray readonly return set shift shopt source suspend "
     "times trap typeset ulimit umask unalias unset wait"
 )
-"""Words that bash takes for itself, but for those that only print or look."""
+"""Bash keywords and built-ins, except those that only print or inspect."""
 
 RUNNERS = SHELL_WORDS | _words(
-    # shells, and what becomes another user or machine
+    # shells, and programs that switch the user or machine
     "sh bash rbash zsh dash ash ksh mksh fish csh tcsh yash nu pwsh powershell xonsh busybox "
     "toybox sudo doas su runuser setpriv pkexec gosu su-exec chpst setuidgid ssh mosh sshpass "
     "rsync scp sftp telnet nc ncat socat machinectl "
-    # those that run the rest of their words, or a part of it
+    # programs that run some of their arguments
     "env xargs parallel nohup nice ionice renice chrt taskset timeout gtimeout stdbuf unbuffer "
     "setsid setarch linux32 linux64 numactl catchsegv watch entr flock script scriptreplay expect "
     "screen tmux at batch crontab systemd-run systemctl start-stop-daemon daemon daemonize "
@@ -82,17 +82,16 @@ RUNNERS = SHELL_WORDS | _words(
     "firejail proot prlimit cgexec capsh ltrace strace perf gdb lldb valgrind ld.so ld-linux.so.2 "
     "ld-linux-x86-64.so.2 hyperfine direnv dotenv find fd fdfind rg xdg-open open less more man vi "
     "vim nvim view ex ed emacs nano pico rlwrap "
-    # languages whose words may be a program
+    # languages whose arguments may be a program
     "awk gawk mawk nawk sed gsed php lua luajit tclsh wish java jshell groovy scala kotlin ghc "
     "runghc erl elixir iex julia Rscript R osascript gcc g++ cc c++ clang clang++ tcc m4 bc dc "
     "sqlite3 psql mysql "
-    # those that have an option for it
+    # programs with an option to run another
     "tar gtar bsdtar zip 7z cpio sort split cmake ninja ant "
-    # those that fetch a program and run it
+    # programs that fetch a program and run it
     "npx pnpx bunx uvx pipx nix-shell vagrant ansible ansible-playbook dpkg rpm xcrun"
 )
-"""Programs that may run another one, whatever their first words are: a pattern for them would
-allow everything."""
+"""Programs that may run another one, whatever their first words: patterns would allow anything."""
 
 GROUPS = _words(
     "git npm pnpm yarn bun cargo go pip pip3 uv poetry pdm hatch rye make gmake just task rake "
@@ -100,7 +99,7 @@ GROUPS = _words(
     "bundle composer mix terraform python python2 python3 pypy pypy3 ipython node nodejs deno "
     "ruby irb perl conda mamba rustup nix guix yum dnf apk pacman snap flatpak"
 )
-"""Programs whose second word says what they do: no pattern without it."""
+"""Programs whose second word names the action: no pattern without it."""
 
 RUNNING_GROUPS = (
     _pairs("git", "bisect clone config difftool fetch filter-branch grep ls-remote mergetool pull")
@@ -115,4 +114,4 @@ RUNNING_GROUPS = (
     | frozenset(("poetry run", "pdm run", "hatch run", "rye run", "bundle exec", "conda run"))
     | frozenset(("mamba run", "cargo run", "deno run", "deno eval", "gh alias", "gh extension"))
 )
-"""The same as RUNNERS for two words: the third one must be named, too."""
+"""Like RUNNERS, for two words: a pattern must name the third word, too."""

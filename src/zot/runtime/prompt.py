@@ -1,6 +1,6 @@
-"""The system prompt: what is stable first, what changes between directories last, so that prompt
-caches keep matching. The date is not in it: a conversation that goes on the next day would begin in
-another way (provider/repair.py tells it). Plain string paths: it is made before the first delta.
+"""The system prompt: stable parts first, directory-specific parts last, so that prompt caches keep
+matching. The date is left out, because it would change the prompt of a conversation on the next day
+(provider/repair.py adds it). Paths are plain strings for speed: this runs before the first delta.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zot.files import StrPath, read_own
 from zot.text import whole_characters
 
 CONTEXT_FILE_LIMIT = 64 * 1024
-"""Bytes of one AGENTS.md; more than that is cut, and said so."""
+"""Maximum bytes of one AGENTS.md; the rest is cut, with a note."""
 
 
 def system_prompt(
@@ -26,7 +26,7 @@ def system_prompt(
     skills: str = "",
     servers: str = "",
 ) -> str:
-    """The prompt for a conversation that starts now. `servers`: what MCP servers say."""
+    """Return the prompt for a new conversation. `servers`: instructions from MCP servers."""
     base = replacement if replacement is not None else _own_prompt(home)
     parts = [base, *(text for text in appended if text.strip())]
     if context_files:
@@ -34,12 +34,12 @@ def system_prompt(
     parts += [skills, servers]
     parts.append(f"Current working directory: {cwd}")
     prompt = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-    # Paths and arguments may hold bytes that are no characters; no provider takes those.
+    # Paths and arguments may hold bytes that are not valid text, which no provider accepts.
     return whole_characters(prompt)
 
 
 def context_paths(cwd: StrPath, home: StrPath) -> list[str]:
-    """AGENTS.md of the user, then those from the root down to the working directory."""
+    """Return the user's AGENTS.md, then those from the root down to the working directory."""
     folders = [os.fspath(cwd)]
     while (above := os.path.dirname(folders[-1])) != folders[-1]:
         folders.append(above)
@@ -47,7 +47,7 @@ def context_paths(cwd: StrPath, home: StrPath) -> list[str]:
     for folder in (home, *reversed(folders)):
         for name in ("AGENTS.md", "AGENTS.MD"):
             path = os.path.join(folder, name)
-            # False also for a folder above the working directory that we may not look into.
+            # Also False for a parent folder that we may not read.
             if os.path.exists(path) and not any(os.path.samefile(path, other) for other in paths):
                 paths.append(path)
     return paths

@@ -1,7 +1,7 @@
-"""How a run that was cut off goes on: what becomes of each tool call that was open.
+"""Recovery of a run that was cut off: decides about each open tool call.
 
-A call that had not begun runs now. One that had begun may have taken effect, and nobody can know:
-what its tool declared says whether it runs again, is asked about, or is told to the model.
+A call that had not begun runs now. A call that had begun may have taken effect: its tool's declared
+replay mode decides whether to run it again, ask the tool, or report it to the model.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from zot.text import Frozen
 
 
 class OpenBatch(Frozen):
-    """What of the transcript's end still has to be done."""
+    """Unfinished work at the end of the transcript."""
 
     calls: tuple[ToolCall, ...] = ()
-    """Those of the last answer, if some of them have no result yet."""
+    """Calls of the last answer, if some have no result yet."""
     results: dict[str, ToolResult] = {}
     answered: bool = False
-    """The model has stopped by itself."""
+    """The model stopped without calling a tool."""
     answer: Message | None = None
-    """The message of these calls, or with which it stopped."""
+    """Message with these calls, or the final answer."""
     id: str = ""
-    """The entry of that message."""
+    """Entry id of that message."""
 
     @property
     def open(self) -> list[ToolCall]:
@@ -52,7 +52,7 @@ class OpenBatch(Frozen):
 
 
 def open_batch(session: Session) -> OpenBatch:
-    """Look at the end of the transcript: the last answer, and what came after it."""
+    """Find the unfinished work at the end of the transcript: the last answer and its results."""
     results: dict[str, ToolResult] = {}
     settled: set[str] = set()
     for id, message in reversed(session.context()):
@@ -77,19 +77,19 @@ def _batch(message: Message, results: dict[str, ToolResult], settled: set[str]) 
         return OpenBatch(answered=answered, answer=message if answered else None)
     if all(call.id in results for call in calls):
         return OpenBatch()
-    # Results in a message of their own are not written again; those of mere notes are.
+    # Results in a message of their own are not written again; results from notes are.
     left = tuple(call for call in calls if call.id not in settled)
     known = {call.id: results[call.id] for call in left if call.id in results}
     return OpenBatch(left, known, answer=message)
 
 
 def away(record: OpenRun) -> float:
-    """Seconds since it was last heard of; a clock that was set back counts as none."""
+    """Return the seconds since the run's last row; 0 if the clock was set back."""
     return max(0.0, time.time() - record.last) if record.last else 0.0
 
 
 class Recovery:
-    """One run that goes on: made when the tools are known."""
+    """One run that continues; created once the tools are known."""
 
     def __init__(self, record: OpenRun, agent: Agent, cancel: Cancel) -> None:
         self.away = away(record)
@@ -102,26 +102,26 @@ class Recovery:
         summing = record.accepted.kind == "compact" and not record.compacted
         asked = summing or (record.written and nothing_open)
         self.model_was_asked = record.attempts > 0 and asked
-        """A model call may have been cut off, whose cost nobody knows."""
+        """A model call may have been cut off; its cost is unknown."""
         tasks = any(call.started and call.name == TASK for call in self.open)
         self.cost_is_unknown = self.model_was_asked or tasks
 
     @property
     def answer(self) -> str:
-        """The entry with the model's last message."""
+        """Entry id of the model's last message."""
         return self._batch.id
 
     def told_again(self) -> list[AssistantMessage | ToolCalled]:
-        """What is in the transcript and was perhaps not told: the last answer, with its calls.
-        Their results are told again by the toolbox."""
+        """Return events that may not have been sent: the last answer and its calls. The toolbox
+        sends the results again."""
         if self._batch.answer is None:
             return []
         calls = [ToolCalled(call) for call in self._batch.calls]
         return [AssistantMessage(self._batch.answer), *calls]
 
     def progress(self, append: Callable[[Body], Entry]) -> Progress:
-        """Where the loop goes on. Tools that reconcile are asked here, and results that are
-        certain now are noted."""
+        """Return where the loop continues. Reconciling tools are called here, and results now
+        certain are recorded."""
         record, results = self._record, dict(self._batch.results)
         for call in self.open:
             if call.started and (result := self._decided(call)) is not None:
@@ -143,15 +143,15 @@ class Recovery:
         tool = self._agent.toolbox.get(call.name)
         declared = "never" if tool is None else replay_of(tool)
         if effect is None and self._record.uncertain:
-            # By which key it could be found is not known, either.
+            # Its key for reconciling is unknown, too.
             known: Replay = "never" if declared == "reconcile" else declared
             return OpenCall(call.id, call.name, started=True, replay=known)
         if effect is None:
             return OpenCall(call.id, call.name, started=False, replay=declared)
-        # The guards may have run it with other arguments than the model's: then nobody here can
-        # say what it was to do. And what a tool declared before it ran is never made wider.
+        # The guards may have changed the arguments: then the effect is unknown here. A replay mode
+        # declared before the run is never widened.
         same = effect.args == args_hash(call.args)
-        if same and call.id in self._record.paused:  # the person is asked again
+        if same and call.id in self._record.paused:  # the person will be asked again
             return OpenCall(call.id, call.name, started=False, replay=declared)
         replay = narrower(declared, effect.replay)
         if replay == "reconcile" and not same:
@@ -159,7 +159,7 @@ class Recovery:
         return OpenCall(call.id, call.name, started=True, replay=replay)
 
     def _decided(self, described: OpenCall) -> ToolResult | None:
-        """The result of a call that had begun; None: it runs again."""
+        """Return the result of a call that had begun; None: run it again."""
         if described.replay in ("safe", "idempotent"):
             return None
         call = next(call for call in self._batch.calls if call.id == described.id)
@@ -186,7 +186,7 @@ class Recovery:
         except ToolError as error:
             return Reconciled("unknown", str(error))
         except Exception as error:
-            # A bug in a tool: the model is told what is certain, the developer the rest.
+            # A bug in a tool: the model gets the known facts, stderr the traceback.
             report_bug(error)
             return Reconciled("unknown")
 
@@ -196,7 +196,7 @@ def narrower(first: Replay, second: Replay) -> Replay:
 
 
 def interrupted(name: str, seconds: float, note: str = "") -> str:
-    """What the model reads of a call of which nobody knows what became."""
+    """Return the message to the model about a call whose outcome is unknown."""
     said = (
         f"interrupted: the process that ran this {name} call ended before it did, "
         f"{duration(seconds)} ago. It may have taken effect, in whole or in part, and it was not "

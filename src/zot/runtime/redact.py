@@ -1,6 +1,6 @@
-"""Keeps known keys out of what tools and models say: `cat auth.json` shows the model, the client
-and the session file that there is a key, not which. What is not a known key, whatever it looks
-like, is left alone.
+"""Removes known keys from the output of tools and models: after `cat auth.json`, the model, the
+client and the session file see that there is a key, but not its value. Text that is not a known key
+is left alone, whatever it looks like.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ AnyStruct = TypeVar("AnyStruct", bound=Struct)
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
 
 MIN_LENGTH = 12
-"""Shorter ones may be words (`ollama`, `none`), which would be found in honest text."""
+"""Minimum length of a secret: shorter ones may be words (`ollama`, `none`) in ordinary text."""
 MIN_MIXED = 8
-"""For what has letters and digits: that is no word."""
+"""Minimum length of a secret with letters and digits, which is not a word."""
 
 
 class SecretFile(Frozen):
-    """Files that hold secrets; read again when one of them changed."""
+    """Files that hold secrets; read again when one of them changes."""
 
     paths: tuple[str, ...]
     read: Callable[[], Iterable[str]]
-    """May raise ZotError or OSError: then there are none."""
+    """Reader; may raise ZotError or OSError, which counts as no secrets."""
 
 
 class Redactor:
-    """Knows the keys: those it was given, those in auth.json now, and those of other files."""
+    """Known secrets: given values, those now in auth.json, and those of other files."""
 
     def __init__(self, values: Iterable[str], home: str, files: Iterable[SecretFile] = ()) -> None:
         self._given = {value for value in values if _is_secret(value)}
@@ -61,29 +61,28 @@ class Redactor:
         self._next_look = 0.0
 
     def secrets(self) -> tuple[str, ...]:
-        """The longest first, so that no part of one stays behind. The very same as the last time
-        if nothing changed."""
+        """Return the secrets, longest first, so that no part of one stays behind. The same tuple
+        object as before if nothing changed."""
         secrets = self._given.union(*map(self._from_file, self._files))
         if secrets != self._known:
             self._secrets = tuple(sorted(secrets, key=len, reverse=True))
-            self._known = secrets  # last: who finds it here finds the others too
+            self._known = secrets  # set last: threads that see it then read `_secrets`
         self._next_look = monotonic() + LOOK_AGAIN
         return self._secrets
 
     def secrets_lately(self) -> tuple[str, ...]:
-        """The same, as they were a moment ago: for who asks often. A token may just have been
-        renewed."""
+        """Like secrets(), but cached for LOOK_AGAIN seconds; may miss a token renewed just now."""
         return self.secrets() if self._next_look < monotonic() else self._secrets
 
     def text(self, text: str) -> str:
         return without_secrets(text, self.secrets())
 
     def value(self, value: types.Json) -> types.Json:
-        """Texts anywhere inside a JSON value, the names of fields too."""
+        """Redact all strings in a JSON value, including field names."""
         return _value_without(value, self.secrets())
 
     def struct(self, thing: AnyStruct) -> AnyStruct:
-        """An event or the like with texts of others in its fields; the same one if none goes."""
+        """Redact an event or another struct; return the same object if nothing changes."""
         secrets = self.secrets()
         changes: dict[str, object] = {}
         for name in thing.__struct_fields__:
@@ -97,7 +96,7 @@ class Redactor:
         now = tuple(map(_state_of, file.paths))
         before, texts = self._seen.get(file, (None, frozenset()))
         if now != before:
-            # Only again when it changed: a token may be renewed while we run.
+            # Re-read only after a change: a token may be renewed while we run.
             try:
                 texts = frozenset(filter(_is_secret, file.read())) if any(now) else frozenset()
             except (ZotError, OSError):
@@ -106,13 +105,13 @@ class Redactor:
         return texts
 
     def _from_auth_file(self) -> set[str]:
-        from zot.provider.auth import store  # where there is such a file
+        from zot.provider.auth import store  # only when the file exists
 
         return _texts(store.AuthFile(self._home).all().values())
 
 
 def _state_of(path: str) -> tuple[int, ...]:
-    """Another one when the file is another; empty: there is none."""
+    """Return a fingerprint of a file that changes with it; empty: no such file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -121,13 +120,13 @@ def _state_of(path: str) -> tuple[int, ...]:
 
 
 def read_token(path: str) -> list[str]:
-    """The lines of a small file that holds nothing else. Raises OSError."""
+    """Return the words of a small file that holds only secrets. Raises OSError."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read(64 * 1024).split()
 
 
 class RedactedStream:
-    """The same for whoever has a function to call with what can be shown."""
+    """Redacts a stream of text pieces and passes the result to a callback."""
 
     def __init__(self, redactor: Redactor, out: Callable[[str], None]) -> None:
         self._redactor = redactor
@@ -145,7 +144,7 @@ class RedactedStream:
 
 
 class RedactingModels:
-    """The same models; what they say passes the redactor."""
+    """Models whose output is redacted."""
 
     def __init__(self, models: Models, redactor: Redactor) -> None:
         self.find, self.all, self.renew = models.find, models.all, models.renew
@@ -157,9 +156,9 @@ class RedactingModels:
 
 
 class RedactingProvider:
-    """A model whose words pass the redactor: a key that a server echoes, or that the model read
-    where zot could not see it. The arguments of a call stay as they are: what runs is what was
-    asked for, and what a person is asked about.
+    """A provider whose output is redacted: a server may echo a key, or the model may have read one
+    where zot could not see it. Arguments of calls stay unchanged: what runs is what was requested,
+    and what a person approves.
     """
 
     def __init__(self, provider: types.Provider, redactor: Redactor) -> None:
@@ -169,15 +168,16 @@ class RedactingProvider:
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
         answer = RedactedAnswer(self._redactor)
-        stream = self._provider.stream(request, cancel)
         try:
-            for event in stream:
-                yield from answer.take(event)
+            stream = self._provider.stream(request, cancel)
+            try:
+                for event in stream:
+                    yield from answer.take(event)
+            finally:
+                stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
         except ProviderError as error:
             error.args = (self._redactor.text(str(error)),)
             raise
-        finally:
-            stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
 
 
 class RedactedAnswer:
@@ -240,7 +240,7 @@ def _redacted_block(block: types.Block, secrets: Sequence[str]) -> types.Block:
     text = without_secrets(block.text, secrets)
     if text == block.text:
         return block
-    # What the server signed is not what it gets back: without a signature, it is left out.
+    # The text no longer matches the server's signature; unsigned reasoning is left out of requests.
     return replace(block, text=text, opaque=None)
 
 
@@ -251,14 +251,14 @@ def _with_text(delta: Delta, text: str) -> Delta:
 
 
 class RedactingTool(WrappedTool):
-    """A tool whose output passes the redactor."""
+    """A tool whose output is redacted."""
 
     def __init__(self, tool: Tool, redactor: Redactor) -> None:
         super().__init__(tool)
         self.replay, self.side_by_side = replay_of(tool), is_side_by_side(tool)
         self._redactor = redactor
 
-        # What a server says about its tools goes into every request.
+        # A server's tool descriptions go into every request.
         self.description = redactor.text(tool.description)
         schema = redactor.value(tool.schema)
         self.schema = schema if schema != tool.schema else tool.schema
@@ -294,13 +294,13 @@ class RedactingTool(WrappedTool):
 
 
 def password_in(url: str) -> str:
-    """Of an address like `http://user:password@host`; empty: it has none."""
+    """Return the password of a URL like `http://user:password@host`; empty: none."""
     user = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
     return user.partition(":")[2]
 
 
 def given_secrets(key: str, names: Iterable[str], environ: Mapping[str, str]) -> set[str]:
-    """The key in use, and those in the environment."""
+    """Return the key in use, and those in the environment."""
     return {key, *(environ.get(name, "").strip() for name in names)}
 
 

@@ -1,6 +1,5 @@
-"""Stands between an agent that a tool opened and the client of the one that has the tool, where the
-client cannot tell several agents apart: questions are asked in the other's name, and what the
-agent does is shown as progress of the tool.
+"""Client of an agent opened by a tool, for parent clients that cannot distinguish agents: forwards
+approval requests in the parent's name, and shows the agent's tool calls as progress of the tool.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ class Relay(RuntimeClient):
                 try:
                     self._progress(f"[{self._name}] {call.name}\n")
                 except Cancelled:
-                    pass  # nobody hears of it any more
+                    pass  # the parent's run was given up
             case _:
                 pass
 
     def agent_event(self, agent: str, parent: str, event: Event) -> None:
-        """Also what those do that the agent opened."""
+        """Forward an event, including those of agents that the agent opened."""
         self._parent.client.agent_event(agent, parent, event)
 
     def wait(self, cancel: Cancel) -> None:
@@ -53,5 +52,5 @@ class Relay(RuntimeClient):
         return self._parent.client.overfull()
 
     def can_answer(self, what: Question) -> bool:
-        """Questions of extensions are not passed on: they know no agent."""
+        """Extension questions are not forwarded: they have no agent field."""
         return what == "approval" and self._parent.client.can_answer(what)

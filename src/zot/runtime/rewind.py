@@ -1,8 +1,8 @@
-"""Going back to an earlier prompt: the conversation, the files that tools changed, or both.
+"""Rewind to an earlier prompt: the conversation, the files that tools changed, or both.
 
-The conversation is a tree, so going back loses nothing. Files have one past, whatever branch the
-conversation was on: to go back is to undo every change that was written after a moment. A file
-that somebody else changed too is named, and left alone unless it is forced.
+The conversation is a tree, so a rewind loses nothing. Files have one history, shared by all
+branches: a rewind undoes every change written after the checkpoint. Files that something else also
+changed are reported, and left alone unless forced.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zot.provider.types import Message, Text, texts_in
 from zot.text import Frozen
 
 MAX_TEXT = 500
-"""Characters of a prompt in the list of checkpoints."""
+"""Maximum characters of a prompt in the list of checkpoints."""
 OTHERS = "changed since by someone else"
 LOST = "what it was is not kept (too large, too long ago, or the disk was full)"
 
@@ -29,32 +29,32 @@ class Checkpoint(Frozen):
     """The moment before a prompt."""
 
     id: str
-    """Of the prompt's entry."""
+    """Entry id of the prompt."""
     time: float
     """Unix seconds."""
     text: str
-    """How the prompt begins."""
+    """Beginning of the prompt."""
     messages: int
-    """How many came before it."""
+    """Messages before the prompt."""
     files: tuple[str, ...]
-    """What tools changed after it and before the next one."""
+    """Files that tools changed after it and before the next prompt."""
 
 
 class Rewound(Frozen):
-    """What going back does, or did."""
+    """Result or preview of a rewind."""
 
     checkpoint: str
     text: str
-    """The prompt that it goes back to, whole: to be sent again, or changed."""
+    """Full text of the prompt, to be sent again or edited."""
     messages: int
-    """How many the conversation loses."""
+    """Messages removed from the conversation."""
     files: tuple[ChangedFile, ...]
     preview: bool
-    """Nothing was done."""
+    """True: nothing was changed."""
 
 
 def checkpoints(session: Session) -> list[Checkpoint]:
-    """Of the current branch, oldest first."""
+    """Return the checkpoints of the current branch, oldest first."""
     order = {id: place for place, id in enumerate(session.entries)}
     entries = list(session.entries.values())
     path = session.path()
@@ -77,17 +77,17 @@ def checkpoints(session: Session) -> list[Checkpoint]:
 
 
 def changed_files(session: Session, files: Files | None) -> list[ChangedFile]:
-    """All that tools changed in the session, as a diff from what it was to what it is now."""
+    """Return all files that tools changed in the session, with diffs from old to current."""
     if files is None or session.contents is None:
         return []
     return [file for file, *_ in _undone(session.entries.values(), session.contents, files, True)]
 
 
 class Rewind:
-    """One way back, looked at first and then gone."""
+    """One rewind: `look` previews it, `go` executes it."""
 
     def __init__(self, session: Session, files: Files | None, to: str) -> None:
-        """Raises CommandError when there is no such checkpoint; an empty id is the last one."""
+        """`to`: checkpoint id; empty: the last one. Raises CommandError when it does not exist."""
         self._session = session
         self._files = files
         self._entry = _found(session, to)
@@ -102,12 +102,12 @@ class Rewind:
         )
 
     def go(self, *, conversation: bool, files: bool, force: bool) -> Rewound:
-        """Raises SessionError when the session cannot be written."""
+        """Execute the rewind. Raises SessionError when the session cannot be written."""
         lost = self._messages() if conversation else 0
         done = tuple(self._put_back(force)) if files else ()
         if conversation:
             self._session.move(self._entry.parent)
-            # The last row of a session file says where it goes on.
+            # The last row of a session file determines where it continues.
             self._session.append(Custom("rewound", {"to": self._entry.id}))
         elif names := ", ".join(file.path for file in done if file.state == "ok"):
             text = f"I took these files back to what they were before: {names}"
@@ -148,7 +148,7 @@ class Rewind:
 def _undone(
     entries: Iterable[Entry], contents: Contents, files: Files, forward: bool
 ) -> list[tuple[ChangedFile, bytes | None, bytes | None]]:
-    """Each file that differs from what it was before these entries, what it is and what it was."""
+    """Return each file that differs from before these entries, with current and old content."""
     histories: dict[str, list[FileChange]] = {}
     for change in changes_of(entries):
         histories.setdefault(change.path, []).append(change)
@@ -180,8 +180,8 @@ def _plan_of(
 
 
 def _by_others(history: list[FileChange], now: bytes | None) -> bool:
-    """Whether the file was ever something that no change of ours left behind. One that was noted
-    and then failed left it as it was."""
+    """Whether something else than our changes modified the file. A recorded change whose write
+    failed left the file as it was."""
     known = {history[0].before}
     for change in history:
         if change.before not in known:
@@ -205,7 +205,7 @@ def _found(session: Session, to: str) -> Entry:
 
 
 def _prompt(entry: Entry) -> str | None:
-    """What the user said there; None: it is something else."""
+    """Return the user's text in this entry; None: it is not a user message."""
     body = entry.body
     if not isinstance(body, Message) or body.role != "user":
         return None

@@ -1,8 +1,8 @@
-"""What a person allowed for a project: which calls a rule covers, and which rule to offer.
+"""Approval rules of a project: which calls a rule covers, and which rule to offer.
 
-A rule for commands is a text, or words and ` *` for whatever follows them. Such a rule covers no
-command in which bash would see more than words: `git log *` is not `git log; rm -r .`. Words are
-cut as bash cuts them; a command with any other sign than plain text is not covered.
+A rule for commands is an exact text, or words followed by ` *` for any further words. The latter
+covers only commands in which bash sees nothing but plain words: `git log *` does not cover
+`git log; rm -r .`. Words are split as bash splits them; shell syntax is never covered.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from zot.text import compiled
 
 ANY = "*"
 SHELL_SIGNS = r"[;&|<>$`\\(){}]"
-"""Signs that make a command more than one program with its words. What cannot be printed (line
-ends, controls, other blanks than space and tab) counts as one, too."""
+"""Characters that make a command more than one program with arguments. Unprintable characters (line
+ends, controls, blanks other than space and tab) count as such, too."""
 BLANKS = r"[ \t]+"
-"""What bash cuts words at, in every locale."""
+"""Separators of words in bash, in every locale."""
 PLAIN_WORD = r"[A-Za-z0-9_./:@+,=-]+"
-"""A word of a pattern. Bash takes it as it stands."""
+"""A word of a pattern; bash does not expand it."""
 
 
 def offered(call: ToolCall, cwd: str) -> Rule | None:
-    """The rule that a person most likely means by "always here"; None: no rule says only this."""
+    """Return the rule most likely meant by "always here"; None: no rule would cover only this."""
     args = call.args or {}
     match call.name, args:
         case "bash", {"command": str(command)}:
@@ -51,7 +51,7 @@ def covers(rule: Rule, call: ToolCall, cwd: str) -> bool:
 
 
 def _command_pattern(command: str) -> str | None:
-    """Words and a star where whatever follows them is as harmless, else the very command."""
+    """Return words and a star if any further words are as harmless, else the exact command."""
     begin = _offered_words(_plain_words(command) or [])
     if begin:
         return f"{begin} {ANY}"
@@ -60,7 +60,7 @@ def _command_pattern(command: str) -> str | None:
 
 
 def _offered_words(words: list[str]) -> str:
-    """The words that a pattern for this command begins with; empty: it gets no pattern."""
+    """Return the first words of a pattern for this command; empty: it gets no pattern."""
     two, rest = " ".join(words[:2]), words[2:]
     if words and words[0] in programs.READERS | programs.MAKERS:
         begin = words[0]
@@ -93,9 +93,9 @@ def _covers_command(pattern: str, command: str) -> bool:
 
 
 def _pattern_words(pattern: str) -> list[str] | None:
-    """The words before the star; None: it is no pattern, but a text.
+    """Return the words before the star; None: this is an exact text, not a pattern.
 
-    For a program that runs others there is no pattern: it would allow everything.
+    Programs that run others get no pattern: it would allow everything.
     """
     if not pattern.endswith(f" {ANY}"):
         return None
@@ -106,7 +106,7 @@ def _pattern_words(pattern: str) -> list[str] | None:
 
 
 def _runs_others(words: list[str]) -> bool:
-    """Whether more words after these could name another program to run."""
+    """Whether further words could name another program to run."""
     program = os.path.basename(words[0])
     if "=" in words[0] or program in programs.RUNNERS:
         return True
@@ -117,7 +117,7 @@ def _runs_others(words: list[str]) -> bool:
 
 
 def _plain_words(command: str) -> list[str] | None:
-    """The words of a command as bash sees them; None: it is more than words, or none."""
+    """Return the words of a command as bash sees them; None: it is empty, or more than words."""
     if not command.replace("\t", " ").isprintable() or compiled(SHELL_SIGNS).search(command):
         return None
     text = command.strip(" \t")
@@ -125,7 +125,7 @@ def _plain_words(command: str) -> list[str] | None:
 
 
 def _names_output(word: str) -> bool:
-    """Whether git would write to a file of that name: it takes options that are cut short."""
+    """Whether this is git's `--output` option, perhaps abbreviated, which writes a file."""
     return word.replace('"', "").replace("'", "").startswith("--ou")
 
 
@@ -149,7 +149,7 @@ def _covers_path(pattern: str, path: str, cwd: str) -> bool:
 
 
 def _inside(path: str, cwd: str) -> str | None:
-    """The path below the project, its links resolved; None: it is elsewhere."""
+    """Return the path relative to the project, links resolved; None: it is outside."""
     root = os.path.realpath(cwd)
     real = _real(path, cwd)
     return os.path.relpath(real, root) if real.startswith(root.rstrip(os.sep) + os.sep) else None

@@ -1,7 +1,7 @@
-"""One run of a runtime: accepted, worked on, watched once it is aborted, and ended once.
+"""One run of a runtime: accepted, executed, watched after an abort, and ended exactly once.
 
-Whoever can be cancelled does not announce the end: the work raises or returns, and the runtime's
-conductor calls `announce_end`.
+Code that can be cancelled must not announce the end: the work raises or returns, and the runtime's
+conductor thread calls `announce_end`.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ ABORT_GRACE = 1.5
 
 
 class StoredEnd(Frozen):
-    """How a durable run ended, perhaps in a process before this one."""
+    """Outcome of a durable run, perhaps from an earlier process."""
 
     stop: Stop
     error: str
     code: str
     text: str
-    """What the model said last."""
+    """Last text of the model."""
 
 
 class Run:
-    """One accepted prompt or compact. It can be aborted from birth and ends exactly once."""
+    """One accepted prompt or compact. It can be aborted at any time and ends exactly once."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Run:
     ) -> None:
         self.kind = kind
         self.id = id
-        """The name of a durable run; empty: it ends with the process."""
+        """Id of a durable run; empty: the run ends with the process."""
         self.answer = ""
-        """In a durable run: the entry with the model's last message, whose calls are run."""
+        """In a durable run: entry id of the model's last message, whose calls are run."""
         self.tag = tag
-        """What the client calls this run; handed back with its events."""
+        """The client's tag for this run; returned with its events."""
         self.cancel = Cancel()
         self.error: ZotError | None = None
         self.stop: Stop = "end"
@@ -70,23 +70,23 @@ class Run:
         self._suspended = False
         self._began = time.monotonic()
         self._working = threading.Lock()
-        """Held for as long as the work goes on."""
+        """Held while the work runs."""
         self.ended = threading.Event()
         self.size = 0
-        """Bytes it holds while it waits, about."""
+        """Approximate bytes of its input, counted while it is queued."""
         self.listening = kind == "prompt"
-        """Messages can still be put into it."""
+        """Whether the run still accepts queued messages."""
         self.turn_open = False
-        """A TurnStart was told, and its TurnEnd was not yet."""
+        """A TurnStart was emitted without its TurnEnd so far."""
 
-    # --- what the loop sees of it (core.agent.RunIO) -----------------------------------------
+    # --- interface for the loop (core.agent.RunIO) -------------------------------------------
 
     def emit(self, event: Event) -> None:
         self._wait(self.cancel)
         with self._lock:
             if self._given_up or self._suspended:
                 raise Cancelled
-            kind = type(event)  # quicker than isinstance, and this is done for every delta
+            kind = type(event)  # faster than isinstance; runs for every delta
             if kind is events.TurnStart:
                 self.turn_open = True
             elif kind is events.TurnEnd:
@@ -142,15 +142,15 @@ class Run:
     def take_follow_up(self) -> list[UserInput]:
         return self._runtime.take("follow_up", self)
 
-    # --- what outlives the process -----------------------------------------------------------
+    # --- durable state -----------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
-        """How long it was worked on, also by processes before this one."""
+        """Seconds of work, including those in earlier processes."""
         return time.monotonic() - self._began
 
     def count_from(self, seconds: float) -> None:
-        """The work begins; so much was done before."""
+        """Start the clock; `seconds` were spent in earlier processes."""
         self._began = time.monotonic() - seconds
 
     @property
@@ -158,16 +158,16 @@ class Run:
         return self._suspended
 
     def suspend(self) -> None:
-        """Stop as if the process had been killed: nothing more is written or told, and the run
-        goes on when the next process starts."""
+        """Stop as if the process had been killed: write and emit nothing more; the next process
+        continues the run."""
         with self._lock:
             self._suspended = True
         self.cancel.set()
 
-    # --- what the conductor does with it -----------------------------------------------------
+    # --- interface for the conductor ---------------------------------------------------------
 
     def work(self) -> bool:
-        """Do the work in this thread; False if the run was given up meanwhile: others go on."""
+        """Do the work in this thread; False: it was given up, and another thread is conductor."""
         with self._working:
             self.cancel.watch_with(partial(self._runtime.watch, self))
             self._run()
@@ -175,7 +175,7 @@ class Run:
         return not self._given_up
 
     def wait_or_give_up(self) -> None:
-        """After an abort, in a thread of its own: the work gets a moment to wind up."""
+        """Give an aborted run ABORT_GRACE seconds, then give it up; called in its own thread."""
         if self._working.acquire(timeout=ABORT_GRACE):
             return
         with self._lock:
@@ -186,7 +186,7 @@ class Run:
         self._runtime.go_on_without(self)
 
     def announce_end(self) -> None:
-        """Close what is open, and say Done. Only the conductor calls this, and only once."""
+        """Close an open turn and emit Done. Only the conductor calls this, and only once."""
         error, tell = self.error, self._runtime.tell
         if self._suspended:
             if error is not None:
@@ -209,29 +209,29 @@ class Run:
         except Cancelled:
             self._ended_with(None, "aborted")
         except ProviderError as error:
-            if self.cancel.is_set():  # it broke because the abort shut its connection
+            if self.cancel.is_set():  # the abort closed its connection
                 self._ended_with(None, "aborted")
             else:
                 self._ended_with(error, "error")
-        except SessionTaken as error:  # its end is told by the process that goes on with it
+        except SessionTaken as error:  # the process that took the session reports the end
             self._suspended = bool(self.id)
             self._ended_with(error, "error")
         except ZotError as error:
             self._ended_with(error, "error")
         except BaseException as error:
-            # A bug of ours: one line for the client, the traceback on stderr for us. SystemExit
-            # too: left alone it would end this thread, and the run would look like a success.
+            # An internal bug: the client gets one line, stderr the traceback. This includes
+            # SystemExit, which would otherwise end this thread and make the run look successful.
             self._ended_with(internal_error(error), "error")
         else:
             self._ended_with(None, "end")
 
     def _ended_with(self, error: ZotError | None, stop: Stop) -> None:
         with self._lock:
-            if not self._given_up:  # too late otherwise: its end was told
+            if not self._given_up:  # once given up, its end is already announced
                 self.error, self.stop = error, stop
             self._has_ended = True
 
     def fail(self, error: ZotError) -> None:
-        """Turn a success into a failure, for what goes wrong after the work."""
+        """Turn a success into a failure, for errors after the work."""
         if self.stop == "end":
             self.error, self.stop = error, "error"

@@ -1,5 +1,5 @@
-"""The runs of a runtime: queued, worked on and aborted here. Every one of them ends in exactly one
-Done, and the listeners hear all events in one order.
+"""The runs of a runtime: queue, execution and abort. Every run ends with exactly one Done, and all
+listeners receive events in the same order.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 MAX_QUEUE = 256
 MAX_QUEUE_SIZE = 64 * 1024 * 1024
-"""Bytes of text and images that may wait."""
+"""Maximum bytes of text and images in the queue."""
 
 Listener = Callable[[Event, Run | None], None]
 Queue = Literal["steering", "follow_up"]
 
 
 class Runs:
-    """One run at a time, the others wait. Safe to call from any thread."""
+    """A queue of runs, executed one at a time. Safe to call from any thread."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Runs:
         self.client = client
         self.wait = client.wait
         self.durable = durable
-        """What makes the runs survive the process; None: they do not."""
+        """Journal that lets runs survive the process; None: they do not."""
         self._tag_of: Callable[[str], object] = lambda text: None
         self.steering: deque[UserInput] = deque()
         self.follow_up: deque[UserInput] = deque()
@@ -58,8 +58,8 @@ class Runs:
         self._lock = threading.RLock()
         self._change = Change(self._lock)
         self._tell_lock = threading.RLock()
-        # A lock as a doorbell, quicker than a condition: the conductor sleeps on it, and is rung
-        # only when it sleeps.
+        # A lock used as a wake-up signal, faster than a condition: the conductor blocks on it, and
+        # it is released only while the conductor sleeps.
         self._doorbell = threading.Lock()
         self._doorbell.acquire()
         self._asleep = False
@@ -67,34 +67,34 @@ class Runs:
         self._later: list[Callable[[], None]] = []
         self._closed = False
         self._conductor: threading.Thread | None = None
-        """The thread that works on the runs; another one once its work had to be given up."""
+        """Thread that executes the runs; replaced when its work had to be given up."""
         self._watchers: list[threading.Thread] = []
-        """Each waits for an aborted run to stop, and may become the conductor."""
+        """Threads that each wait for an aborted run to stop, and may become the conductor."""
         self._over = threading.Event()
-        """It was closed, and every run has ended."""
+        """Set when the runtime is closed and every run has ended."""
 
     @property
     def session(self) -> Session:
         return self.agent.session
 
-    # --- what a run needs, given by the Runtime ----------------------------------------------
+    # --- hooks for the Runtime ---------------------------------------------------------------
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: have ready what it needs. Raises Cancelled, and ZotError: it cannot be."""
+        """Prepare what a run needs. Raises Cancelled, and ZotError: the run cannot start."""
 
     def expand(self, text: str) -> str:
-        """What the model reads of what a user typed behind a slash; may raise ZotError."""
+        """Return the text that the model gets for a slash command; may raise ZotError."""
         return text
 
     def keep_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        """A tool is about to change a file: keep what it was, where the session keeps such."""
+        """Store a file's content before a tool changes it, if the session keeps contents."""
         contents = self.session.contents
         if contents is None:
             return
         try:
             self.session.append(changes.kept_change(contents, path, before, after))
         except SessionError:
-            pass  # the tool's result cannot be written either, and that will be told
+            pass  # the tool's result cannot be written either, and that is reported
 
     # --- runs --------------------------------------------------------------------------------
 
@@ -111,9 +111,9 @@ class Runs:
         run_id: str = "",
         call: ToolCall | None = None,
     ) -> Run:
-        """Queue a prompt. `accepted` hears how many runs are ahead, before any event of it.
-        `run_id`: what a durable run is to be called; by default a name is made up. `call`: a tool
-        that runs first, as if the model had asked for it.
+        """Queue a prompt. `accepted` gets the number of runs ahead, before the run's first event.
+        `run_id`: id of a durable run (default: generated). `call`: a tool that runs first, as if
+        the model had called it.
 
         Raises:
             CommandError: there is nothing to say, an image no model takes, or the queue is full.
@@ -144,9 +144,9 @@ class Runs:
     def repeated(
         self, run_id: str, tag: object, attached: Callable[[int], None]
     ) -> Run | StoredEnd | None:
-        """A prompt came with the name of a durable run: the run, if it goes on or waits (its
-        events belong to the tag from now on; `attached` hears how many are ahead of it), or how it
-        ended. None: there was none of this name.
+        """Find a durable run by the id that came with a repeated prompt. Return the run if it is
+        running or queued (its events get the new tag; `attached` gets the number of runs ahead),
+        its outcome if it has ended, or None if there is no such run.
 
         Raises:
             CommandError: the runtime is not durable, or the run is held.
@@ -162,9 +162,8 @@ class Runs:
             return self.durable.end_of(run_id)
 
     def recover(self, tag_of: Callable[[str], object] = lambda text: None) -> list[Run]:
-        """Go on with the runs that another process accepted and did not end: those runs. Only the
-        first call does something; `tag_of` gives the tag for what the client called the run, as
-        JSON.
+        """Continue the runs that another process accepted and did not end; return them. Only the
+        first call has an effect. `tag_of` maps the client's stored tag (JSON) to the tag.
         """
         if self.durable is None:
             return []
@@ -180,8 +179,8 @@ class Runs:
         return None if self.durable is None else self.durable.held
 
     def resume_run(self, run_id: str, *, go_on: bool = True) -> list[Run]:
-        """Let a run go on that is held after a crash, or end it as failed; it, and what waited
-        behind it.
+        """Continue a run that is held after a crash, or end it as failed; return the runs
+        submitted: this one, and those queued behind it.
 
         Raises:
             CommandError: no such run is held.
@@ -193,7 +192,7 @@ class Runs:
             return self._take_up()
 
     def _take_up(self) -> list[Run]:
-        """Submit what was left open, up to a run that is held."""
+        """Submit the open runs, up to a held one."""
         assert self.durable is not None
         runs = [
             self._submit(
@@ -218,7 +217,7 @@ class Runs:
         size: int = 0,
         run_id: str = "",
     ) -> Run:
-        """Accept a run that survives the process: what is to be done is in the journal."""
+        """Accept a durable run: the journal records its work."""
         assert self.durable is not None
         durable, id = self.durable, self.durable.checked_id(run_id)
         return self._submit(
@@ -232,7 +231,7 @@ class Runs:
         )
 
     def reconnect(self) -> bool:
-        """Take up a new credential; given by the Runtime."""
+        """Use a new credential; overridden by Runtime."""
         return False
 
     def _work_durable(self, run: Run) -> None:
@@ -247,8 +246,8 @@ class Runs:
         limits: Limits | None = None,
         accepted: Callable[[int], None] = lambda ahead: None,
     ) -> Run:
-        """Answer the last prompt once more, which failed or was aborted: it is not said again. What
-        was already answered of it is left out of the conversation.
+        """Answer the last prompt again after a failure or abort, without repeating it. A partial
+        answer is left out of the conversation.
 
         Raises:
             BusyError: a run is in flight.
@@ -288,7 +287,7 @@ class Runs:
         return self._submit("compact", work, tag, accepted)
 
     def abort(self, tag: object = None) -> bool:
-        """Stop the running run, or the one with this tag; False if there is none."""
+        """Abort the current run, or the one with this tag; False if there is none."""
         with self._lock:
             run = next((run for run in self._runs if tag is None or run.tag == tag), None)
             if run is None:
@@ -298,19 +297,20 @@ class Runs:
         if self.durable is not None:
             self.durable.aborted(run)
         if running:
-            # What waits was meant for this run, not for one behind it. Told before the run can end.
+            # Queued messages were meant for this run, not the next. Report that before the run can
+            # end.
             self.clear_queue(run)
         run.cancel.set()
         return True
 
     def tags(self) -> list[object]:
-        """What the clients call the runs that run or wait, in order."""
+        """Return the client tags of the current and queued runs, in order."""
         with self._lock:
             return [run.tag for run in self._runs]
 
     @property
     def running(self) -> Run | None:
-        """The run that is going on."""
+        """The current run."""
         with self._lock:
             return self._runs[0] if self._runs else None
 
@@ -318,21 +318,22 @@ class Runs:
     def busy(self) -> bool:
         return bool(self._runs)
 
-    # --- messages for the run that is going on -----------------------------------------------
+    # --- messages for the current run --------------------------------------------------------
 
     def steer(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
-        """Have a message heard after the current tool.
+        """Queue a message for the model, delivered after the current tool.
 
-        False when no run would hear it: it was not queued, unless `keep` holds it for the next.
+        Return False if no run accepts messages: then it is not queued, unless `keep` holds it for
+        the next run.
         """
         return self._enqueue(self.steering, text, images, keep)
 
     def follow(self, text: str, images: Sequence[Image] = (), *, keep: bool = False) -> bool:
-        """Have a message heard when the model would stop; otherwise as `steer`."""
+        """Queue a message for when the model would stop; otherwise as `steer`."""
         return self._enqueue(self.follow_up, text, images, keep)
 
     def clear_queue(self, run: Run | None = None) -> tuple[list[str], list[str]]:
-        """Drop the messages that wait; their texts."""
+        """Drop the queued messages; return their texts."""
         with self._lock:
             dropped = [user.text for user in self.steering], [user.text for user in self.follow_up]
             if self.durable is not None:
@@ -344,7 +345,7 @@ class Runs:
         return dropped
 
     def deliver(self, queue: Queue, *, one_at_a_time: bool) -> None:
-        """How the messages that wait are handed to the run: all at once, or one by one."""
+        """Set how queued messages are delivered to the run: all at once, or one by one."""
         with self._lock:
             (self._one_at_a_time.add if one_at_a_time else self._one_at_a_time.discard)(queue)
 
@@ -358,7 +359,7 @@ class Runs:
             while waiting and not (taken and queue in self._one_at_a_time):
                 taken.append(waiting.popleft())
             if queue == "follow_up" and not taken and not self.steering:
-                run.listening = False  # from here on it ends; what comes now is not for it
+                run.listening = False  # the run ends now; later messages are not for it
         if taken:
             self._tell_queue(run, taken=True)
         return taken
@@ -396,24 +397,24 @@ class Runs:
     # --- listeners ---------------------------------------------------------------------------
 
     def add_listener(self, listener: Listener, *, first: bool = False) -> None:
-        """Have it hear what happens from now on, before or after the others."""
+        """Add a listener for future events, before or after the others."""
         before = self._listeners
         self._listeners = (listener, *before) if first else (*before, listener)
 
     def tell(self, event: Event, run: Run | None = None) -> None:
-        """Hand an event to every listener, one event at a time."""
+        """Send an event to every listener, one event at a time."""
         with self._tell_lock:
             for listener in self._listeners:
                 try:
                     listener(event, run)
                 except Exception as error:
-                    # A listener that fails must not end the run, nor keep others from hearing.
+                    # A failing listener must neither end the run nor keep events from the others.
                     report_bug(error)
 
     # --- between runs ------------------------------------------------------------------------
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """Do it now, or when the prompt that is going on has ended. It must not tell anything."""
+        """Run the action now, or after the current prompt. It must not emit events."""
         with self._lock:
             self._change.wait()
             if self._runs and self._runs[0].kind == "prompt":
@@ -427,7 +428,7 @@ class Runs:
         for action in later:
             try:
                 action()
-            except ZotError as error:  # nobody waits for it any more: the person is told
+            except ZotError as error:  # no caller is left to raise to: notify the user
                 self.tell(events.ExtensionNotify("zot", "error", str(error)))
 
     def _idle(self, what: str) -> Idle:
@@ -440,10 +441,11 @@ class Runs:
     # --- end ---------------------------------------------------------------------------------
 
     def close(self, *, drain: bool = False, timeout: float | None = None) -> bool:
-        """Accept nothing more and wait for what was accepted; without `drain` it is aborted. A
-        durable run is not: it stops, and goes on when the next process starts.
+        """Accept no more runs and wait for the accepted ones, which are aborted unless `drain`. A
+        durable run is suspended instead, and continues in the next process.
 
-        True when everything has ended within the time; not when it is the run that closes us.
+        Return True when everything ended within the time; False also when the run itself calls
+        this.
         """
         with self._lock:
             self._change.wait()
@@ -461,7 +463,7 @@ class Runs:
         return True
 
     def suspend(self) -> None:
-        """Leave the durable runs for the next process, and abort the others."""
+        """Leave the durable runs to the next process, and abort the others."""
         with self._lock:
             runs = list(self._runs)
         for run in runs:
@@ -479,7 +481,7 @@ class Runs:
         id: str = "",
         note: Callable[[], None] | None = None,
     ) -> Run:
-        """`note` is called before anybody hears that it was accepted, and may refuse it."""
+        """Queue a run. `note` is called before the run is acknowledged, and may refuse it."""
         run = Run(kind, work, self, tag, id)
         run.size = size
         with self._lock:
@@ -514,30 +516,30 @@ class Runs:
         self._conductor = conductor
 
     def _conduct(self) -> None:
-        """Work on the runs, one after the other, and see each of them to its end."""
+        """Execute the runs one after the other, and end each of them."""
         while (run := self._next()) is not None:
             if not run.work():
-                return  # it was given up, and another thread has gone on
+                return  # the run was given up, and another thread is the conductor now
             self._end(run)
         self._over.set()
 
     def watch(self, run: Run) -> None:
-        """See to it that an aborted run ends, whatever its work does. Called by who aborts."""
+        """Make sure that an aborted run ends, whatever its work does. Called by the aborter."""
         watcher = threading.Thread(target=run.wait_or_give_up, name="zot-abort", daemon=True)
         try:
             watcher.start()
         except (RuntimeError, MemoryError):
-            return  # the system has no thread left: the run ends when its work does
+            return  # no thread available: the run ends when its work does
         self._watchers = [*(thread for thread in self._watchers if thread.is_alive()), watcher]
 
     def go_on_without(self, run: Run) -> None:
-        """Be the conductor in the place of a thread that is stuck in the work of this run."""
+        """Become the conductor, replacing a thread that is stuck in this run's work."""
         self._conductor = threading.current_thread()
         self._end(run)
         self._conduct()
 
     def _next(self) -> Run | None:
-        """The run whose turn it is, as soon as there is one; None after the end."""
+        """Wait for the next run and return it; None after closing."""
         while True:
             with self._lock:
                 if self._runs or self._closed:
@@ -546,14 +548,14 @@ class Runs:
             self._doorbell.acquire()
 
     def _ring(self) -> None:
-        """Wake the conductor, which sleeps; the lock is held."""
+        """Wake the sleeping conductor; the caller holds the lock."""
         self._asleep = False
         self._doorbell.release()
 
     def _end(self, run: Run) -> None:
         self._sync(run)
-        # In one step, so that no answer says "not busy" before the Done, and none "busy" after
-        # it. The order of the locks is that of a listener that asks for the state.
+        # Atomic, so that no client sees "not busy" before the Done or "busy" after it. The lock
+        # order is that of a listener that queries the state.
         with self._tell_lock, self._lock:
             self._runs.popleft()
             if self._later and run.kind == "prompt":
@@ -568,5 +570,5 @@ class Runs:
             self.agent.session.sync()
         except ZotError as error:
             run.fail(error)
-        except Exception as error:  # whatever a store does, the run must come to its Done
+        except Exception as error:  # the run must reach its Done even if the store fails
             run.fail(internal_error(error))

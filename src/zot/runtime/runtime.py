@@ -1,6 +1,6 @@
-"""The Runtime is the whole API: all that a client can ask of an agent, whatever door it came
-through. Runs are in runs.py, the shell and going back in workplace.py, commands and panels in
-commands.py; here is the rest: sessions, models, questions, state.
+"""The Runtime is the whole API of an agent, for every front end. Runs are in runs.py, shell and
+rewind in workplace.py, commands and panels in commands.py; this module has sessions, models,
+questions and state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from zot.runtime.durable import Durable
 
 MAX_SHOWN = 512 * 1024
-"""Bytes of a file that anybody looks at."""
+"""Maximum bytes of a file in a shown change."""
 
 
 class State(Frozen):
@@ -72,27 +72,27 @@ class State(Frozen):
 
 
 class RuntimeParts(Frozen, kw_only=True):
-    """What a runtime is put together from, beside its agent; see build.py."""
+    """Parts of a runtime besides its agent; see build.py."""
 
     models: Models
     cwd: str
     client: RuntimeClient = RuntimeClient()
     listeners: tuple[Listener, ...] = ()
-    """They hear every event before the client does; none may block."""
+    """Receive every event before the client does; must not block."""
     sources: tuple[ToolSource, ...] = ()
     sessions: Callable[[], Sessions] | None = None
-    """Made when first asked for; None: there is only the session it was made with."""
+    """Created on first use; None: only the initial session exists."""
     shell: Shell | None = None
     files: Files | None = None
-    """Where the tools' files are; None: they change none."""
+    """Access to the files that tools change; None: they change none."""
     approval: Approval | None = None
     agents: Agents | None = None
-    """The named ones of the process; None: there can be none."""
+    """The named agents of the process; None: this runtime cannot open any."""
     owns_agents: bool = False
-    """It is the first one, and lets go of the others."""
+    """The root runtime, which closes the others."""
     durable: Durable | None = None
     redactor: Redactor | None = None
-    """Keeps keys out of what shell commands print."""
+    """Removes secrets from the output of shell commands."""
 
 
 class Runtime(CommandedRuns):
@@ -109,7 +109,7 @@ class Runtime(CommandedRuns):
             redactor=parts.redactor,
         )
         self.name = ""
-        """Of an agent that another one opened."""
+        """Agent name; empty unless another agent opened this one."""
         self.models = parts.models
         self.cwd = parts.cwd
         self._make_sessions = parts.sessions
@@ -121,7 +121,7 @@ class Runtime(CommandedRuns):
         self._defaults = (agent.model, agent.settings.reasoning)
         self._sources = Sources(parts.sources, agent, self, parts.redactor)
         self._noted: tuple[Session, Model, Level] | None = None
-        """What the session is known to say about how it is used."""
+        """Last (session, model, level) recorded."""
         self._notices = Notices(self.tell)
         self._dialogs = OpenDialogs(self._sources, self.tell, parts.durable)
         self._tell_approval(agent.model)
@@ -133,8 +133,7 @@ class Runtime(CommandedRuns):
         self.note_choice()
 
     def note_choice(self) -> None:
-        """Have the session say which model and which level it is used with, however they were
-        chosen. Raises SessionError."""
+        """Record the model and level in use, however chosen. Raises SessionError."""
         agent = self.agent
         choice = agent.session, agent.model, agent.settings.reasoning
         if self._noted != choice:
@@ -142,7 +141,7 @@ class Runtime(CommandedRuns):
             session.note_use(model.provider, model.id, level, default_level(model.provider))
             self._noted = choice
 
-    # --- what sources see of it (core.source.SourceHost) -------------------------------------
+    # --- interface for sources (core.source.SourceHost) --------------------------------------
 
     @property
     def model(self) -> Model:
@@ -151,7 +150,7 @@ class Runtime(CommandedRuns):
 
     @property
     def model_in_use(self) -> Model:
-        """The model of the run in flight."""
+        """The model of the current run."""
         return self.agent.model
 
     @property
@@ -163,8 +162,8 @@ class Runtime(CommandedRuns):
         return 0 if self.durable is None else self.durable.journal.state.dialogs
 
     def show(self, event: Event) -> None:
-        """Tell what nobody asked for. Not at any price: it must not fill the memory while a
-        client does not read, nor wait for it, because guards answer over the same channel."""
+        """Send an unsolicited event. It is dropped while the client does not read: it must neither
+        fill the memory nor block, because guards answer over the same channel."""
         event = event if self._redactor is None else self._redactor.struct(event)
         if isinstance(event, ExtensionAsk):
             self._dialogs.ask(event)
@@ -188,11 +187,11 @@ class Runtime(CommandedRuns):
     # --- life --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Let extensions start now, while the client thinks; else they do with the first run."""
+        """Start extensions now, in the background; otherwise they start with the first run."""
         self._sources.start()
 
     def stop(self) -> None:
-        """Abort what runs and wait for its end. Raises BusyError: it does not stop."""
+        """Abort all runs and wait for their end. Raises BusyError: one does not stop."""
         deadline = time.monotonic() + 2 * ABORT_GRACE + 1
         while (run := self.running) is not None:
             self.abort()
@@ -200,8 +199,8 @@ class Runtime(CommandedRuns):
                 raise BusyError("the run does not stop; try again")
 
     def client_left(self) -> None:
-        """Nobody will answer any more: what is open is denied, and so is what comes. A durable run
-        waits for the next process instead."""
+        """Deny open and future questions, because the client is gone. A durable run is suspended
+        for the next process instead."""
         if self._approval is not None:
             self._approval.client_gone(None if self.durable is None else self.suspend)
         self._dialogs.client_left(None if self.durable is None else self.suspend)
@@ -210,7 +209,7 @@ class Runtime(CommandedRuns):
                 runtime.client_left()
 
     def release(self) -> None:
-        """Let go of connections, files and processes; after `close`."""
+        """Release connections, files and processes; after `close`."""
         if self._agents is not None and self._owns_agents:
             self._agents.close_all()
         self.abort_shell()
@@ -242,18 +241,18 @@ class Runtime(CommandedRuns):
         return self.agent.settings
 
     def servers(self) -> Sequence[ServerState]:
-        """The MCP servers that are configured, as they are now; none is started."""
+        """Return the configured MCP servers with their current states; starts none."""
         return self._sources.servers()
 
     def change_settings(self, **changes: Any) -> None:
-        """Set fields of the agent's settings; they count from the next model call on."""
+        """Set fields of the agent's settings; effective from the next model call."""
         with self._lock:
             self.agent.settings = replace(self.agent.settings, **changes)
 
     # --- the transcript ----------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Drop the transcript; what it cost stays counted.
+        """Clear the transcript; its cost stays counted.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -264,14 +263,14 @@ class Runtime(CommandedRuns):
             self._end_background()
 
     def set_messages(self, messages: Sequence[Message]) -> None:
-        """Go on from another transcript. Raises BusyError."""
+        """Replace the transcript. Raises BusyError."""
         pictures.check_messages(messages)
         with self._idle("set_messages"):
             self.session.append(Replaced(tuple(messages)))
             self.agent.forget()
 
     def set_title(self, title: str) -> None:
-        """Raises CommandError when it is empty."""
+        """Set the session's title. Raises CommandError when it is empty."""
         if not title.strip():
             raise CommandError("the session's name is empty")
         self.session.append(Title(title.strip()))
@@ -285,7 +284,7 @@ class Runtime(CommandedRuns):
         return self._sessions.info(self.session)
 
     def new_session(self, parent: str = "") -> SessionInfo:
-        """Begin anew, with the model and the level that the runtime was started with.
+        """Start a new session with the model and level that the runtime was started with.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -296,7 +295,7 @@ class Runtime(CommandedRuns):
         return self.session_info()
 
     def load_session(self, name: str) -> SessionInfo:
-        """Go on with a kept session: a path, the beginning of an id, or `latest`.
+        """Continue a stored session: a path, the beginning of an id, or `latest`.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -311,7 +310,7 @@ class Runtime(CommandedRuns):
     def fork_session(
         self, name: str = "", at: str | int | None = None, *, load: bool = True
     ) -> SessionInfo:
-        """Copy a session, up to an entry or so many messages, and go on there.
+        """Copy a session up to an entry or a number of messages, and (`load`) continue in the copy.
 
         Raises:
             BusyError: a run is in flight, and the copy should be gone on with.
@@ -329,7 +328,7 @@ class Runtime(CommandedRuns):
             copy.close()
 
     def fork_entries(self, entries: Iterable[Entry], parent: str) -> SessionInfo:
-        """The same with these entries of the session `parent`."""
+        """Start and use a session with these entries, copied from the session `parent`."""
         self._check_idle("fork_session")
         self.use_session(self._sessions.new(parent=parent, entries=entries))
         return self.session_info()
@@ -337,12 +336,12 @@ class Runtime(CommandedRuns):
     def export_session(
         self, name: str = "", format: ExportFormat = "zotsession", target: str = ""
     ) -> Exported:
-        """A session as a file or a text, for people and other programs. Raises SessionError."""
+        """Export a session as a file or a text. Raises SessionError."""
         return self._sessions.export(name, format, target, self.session)
 
     def use_session(self, session: Session) -> None:
-        """Go on with another conversation, with the model and the level it was last used with.
-        A model that cannot be had any more is not: then the present one goes on.
+        """Continue another session, with the model and level it last used. If that model is no
+        longer available, the current one stays.
 
         Raises:
             BusyError: a run is in flight; nothing changes, and the session is closed.
@@ -350,7 +349,7 @@ class Runtime(CommandedRuns):
         self._switch(session, self._model_of(session), session.last_level)
 
     def adopt_session(self, *, model: bool = True, level: bool = True) -> None:
-        """Take up what the session at the start was last used with, where no flag says more."""
+        """Adopt the model and level last used by the initial session, unless set by flags."""
         wanted = self._model_of(self.session) if model else None
         self._adopt(wanted, self.session.last_level if level else None)
 
@@ -372,7 +371,7 @@ class Runtime(CommandedRuns):
         try:
             return self.models.find(id, provider)
         except ZotError:
-            return None  # a model of yesterday
+            return None  # the model no longer exists
 
     def _switch(self, session: Session, model: Model | None, level: Level | None) -> None:
         if self.durable is not None:
@@ -399,16 +398,16 @@ class Runtime(CommandedRuns):
         try:
             provider = self.models.connect(model)
         except ZotError:
-            return  # it cannot be had any more
+            return  # no longer available
         with self._lock:
             self._put_model(provider, model)
 
     # --- models ------------------------------------------------------------------------------
 
     def set_model(self, name: str, provider: str = "", *, later: bool = False) -> Model:
-        """Go on with another model, of this or another provider: an id, or PROVIDER/ID.
+        """Switch to another model, of this or another provider: an id, or PROVIDER/ID.
 
-        `later`: while a prompt is going on, it counts from the next one.
+        `later`: during a prompt, the switch takes effect after it.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -441,7 +440,7 @@ class Runtime(CommandedRuns):
         return model
 
     def reconnect(self) -> bool:
-        """Take up another credential of the model's provider, after a login; False: it is the same.
+        """Use a new credential of the model's provider, after a login; False: it is unchanged.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -464,8 +463,8 @@ class Runtime(CommandedRuns):
     def set_reasoning(
         self, level: Level, *, while_busy: bool = False, clamp: bool = False
     ) -> Level:
-        """Think so much from the next model call on; `clamp`: as far as the present model can.
-        The level it is.
+        """Set the reasoning level from the next model call on; `clamp`: limit it to the model's
+        range. Return the effective level.
 
         Raises:
             BusyError: a run is in flight, and not `while_busy`; nothing changes.
@@ -495,9 +494,9 @@ class Runtime(CommandedRuns):
         pattern: str = "",
         args: dict[str, Json] | None = None,
     ) -> None:
-        """Answer an ApprovalRequest. `allow_project` also allows what is like it in this project
-        from now on: the `pattern`, or the one that the request offers. `args` are those to run
-        the tool with, in the place of the model's, which is told.
+        """Answer an ApprovalRequest. `allow_project` also allows similar calls in this project from
+        now on: those matching `pattern`, or by default the request's own. `args` replace the
+        model's arguments, and the model is told.
 
         Raises:
             CommandError: no such question is open, or the pattern does not fit the call.
@@ -512,7 +511,7 @@ class Runtime(CommandedRuns):
         self._approval.answer(request_id, Verdict(decision, reason, pattern, args))
 
     def open_requests(self) -> list[ApprovalRequest]:
-        """The approvals that are waited for."""
+        """Return the pending approval requests."""
         return [] if self._approval is None else self._approval.open_requests()
 
     @property
@@ -520,7 +519,7 @@ class Runtime(CommandedRuns):
         return "yolo" if self._approval is None else self._approval.mode
 
     def set_approval_mode(self, mode: ApprovalMode) -> None:
-        """Ask more or less from the next tool call on.
+        """Set the approval mode, from the next tool call on.
 
         Raises:
             ConfigError: there is nobody to ask.
@@ -532,12 +531,12 @@ class Runtime(CommandedRuns):
 
     @property
     def asked_tools(self) -> tuple[str, ...]:
-        """The tools that somebody is asked about before they run."""
+        """Names of the tools that need approval."""
         return () if self._approval is None else self._approval.asked_tools()
 
     def planned_change(self, call: ToolCall) -> ShownChange | None:
-        """What a call would make of a file, for whoever looks on; without secrets. None: it
-        changes none, would fail, or nobody wants to see so much."""
+        """Return the file change that a call would make, without secrets. None: it changes no file,
+        would fail, or a side exceeds MAX_SHOWN."""
         files, redactor = self._files, self._redactor
         if files is None or not self._sources.is_tool_of(call.name, files):
             return None
@@ -547,11 +546,11 @@ class Runtime(CommandedRuns):
         return core_changes.shown_change(planned, redactor.text if redactor is not None else str)
 
     def approvals(self) -> list[Rule]:
-        """What runs without a question: what was allowed for the project, or for this session."""
+        """Return what runs without approval: rules of the project, and of this session."""
         return [] if self._approval is None else self._approval.rules()
 
     def remove_approval(self, tool: str, pattern: str) -> None:
-        """Ask again. Raises CommandError when there is no such approval."""
+        """Remove an approval rule. Raises CommandError when there is no such approval."""
         if self._approval is None:
             raise NotFoundError("this runtime asks for no approvals")
         self._approval.remove_rule(Rule(tool, pattern))
@@ -568,11 +567,11 @@ class Runtime(CommandedRuns):
         self._dialogs.answer(request_id, PersonAnswer(value, confirmed, cancelled))
 
     def open_dialogs(self) -> list[ExtensionAsk]:
-        """The questions of extensions and MCP servers that are waited for."""
+        """Return the pending questions of extensions and MCP servers."""
         return self._dialogs.open()
 
     def questions(self) -> tuple[str, ...]:
-        """The ids of the questions that are open."""
+        """Return the ids of all pending questions."""
         asked = () if self._approval is None else self._approval.open_questions()
         return (*asked, *self._sources.open_questions())
 
@@ -580,11 +579,11 @@ class Runtime(CommandedRuns):
         if self._approval is not None:
             self._approval.use_model(model)
 
-    # --- agents beside it --------------------------------------------------------------------
+    # --- other agents ------------------------------------------------------------------------
 
     @property
     def agents(self) -> Agents:
-        """The named agents of the process; they end with its first one.
+        """The named agents of the process; they end with the root runtime.
 
         Raises:
             CommandError: this runtime was built without them.

@@ -1,4 +1,4 @@
-"""The sources of one runtime: asked between runs what the model may call, and for commands."""
+"""The sources of one runtime: provide tools between runs, and commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TYPED = r"(?s)/(\S+)(?:\s+(.*))?\Z"
 
 
 class GivenTools(ReadySource):
-    """The tools of an embedder, as they are."""
+    """Source for the tools of an embedder, which never change."""
 
     name = "own"
 
@@ -53,7 +53,7 @@ class Sources:
         host: SourceHost,
         redactor: Redactor | None = None,
     ) -> None:
-        """`redactor`: what sources say passes it."""
+        """`redactor`: applied to all output of sources."""
         self._redactor = redactor
         self._sources = tuple(sources)
         self._changing = [source for source in self._sources if source.next_look != NEVER]
@@ -64,13 +64,14 @@ class Sources:
         self.refresh()
 
     def start(self) -> None:
-        """Let all begin in the background."""
+        """Start all sources in the background."""
         self._started = True
         for source in self._sources:
             source.start(self._host)
 
     def prepare(self, cancel: Cancel) -> None:
-        """Before a run: wait until all are ready, and give the agent what they bring now.
+        """Wait, before a run, until all sources are ready, and give their current tools to the
+        agent.
 
         Raises:
             Cancelled: the run was aborted meanwhile.
@@ -88,7 +89,7 @@ class Sources:
             self.refresh()
 
     def refresh(self) -> None:
-        """A new toolbox, if the tools are others than before; between runs only."""
+        """Give the agent a new toolbox if the tools have changed; between runs only."""
         tools = [tool for source in self._sources for tool in source.tools()]
         if tools != self._tools:
             self._tools = tools
@@ -115,13 +116,13 @@ class Sources:
         return False
 
     def close(self) -> None:
-        for source in reversed(self._sources):  # what was there first is needed longest
+        for source in reversed(self._sources):  # earlier sources are needed longest
             source.close()
 
     # --- commands ----------------------------------------------------------------------------
 
     def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        """Every command a person can type, each name once."""
+        """Return all slash commands, each name once."""
         infos: dict[str, CommandInfo] = {}
         for source in self._commanding():
             for info in source.commands(cancel):
@@ -129,7 +130,7 @@ class Sources:
         return list(infos.values())
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
-        """Raises CommandError when there is no such command."""
+        """Run a command. Raises CommandError when there is no such command."""
         name = name.removeprefix("/")
         result = self._run(name, args, self._commanding(), cancel)
         if result is None:
@@ -137,14 +138,14 @@ class Sources:
         return result
 
     def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
-        """Run what a person typed, if it is `/name args` of a command; None: it is a prompt."""
+        """Run typed text if it is `/name args` of a command; None: it is a prompt."""
         typed = text.startswith("/") and compiled(_TYPED).match(text)
         if not typed:
             return None
         return self._run(typed[1], (typed[2] or "").strip(), self._commanding(), cancel)
 
     def expand(self, text: str) -> str:
-        """A prompt as the model reads it: `/name args` of a skill or a prompt file replaced."""
+        """Return a prompt for the model, with `/name args` of a skill or prompt file expanded."""
         typed = text.startswith("/") and compiled(_TYPED).match(text)
         if not typed:
             return text
@@ -168,7 +169,7 @@ class Sources:
         return said if self._redactor is None else self._redactor.struct(said)
 
     def servers(self) -> list[ServerState]:
-        """Every MCP server."""
+        """Return the states of all MCP servers."""
         sources = (source for source in self._sources if has_servers(source))
         return [self._clean(state) for source in sources for state in source.servers()]
 
@@ -185,7 +186,7 @@ class Sources:
 
 
 def _named(name: str, infos: Sequence[CommandInfo]) -> str:
-    """The command of that name, in any case of its letters; the same case is preferred."""
+    """Return the command with that name, ignoring case; an exact match is preferred."""
     names = [info.name for info in infos]
     if name in names:
         return name

@@ -1,4 +1,4 @@
-"""A guard that keeps to a spending limit which several processes share."""
+"""A guard that enforces a spending limit shared by several processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpendGuard(Hook):
         self._model = model
 
     def before_turn(self, step: int, context: HookContext) -> Allow | Block:
-        """Reserve what the call may cost at most; the supervisor books what it did."""
+        """Reserve the maximum cost of the call; the supervisor books the actual cost."""
         spending = self._ledger.read()
         if spending.is_used_up():
             return Block(f"the shared limit is used up: {spending.said()}")

@@ -1,5 +1,5 @@
-"""Sub-agents as a tool: the model hands a piece of work to a fresh agent, which has its own
-context, tools and limits, and answers with one message. Off where no setting asks for it.
+"""Sub-agents as a tool: the model hands work to a fresh agent with its own context, tools and
+limits, which answers with one message. Off unless a setting enables it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 AT_ONCE = 4
 MAX_TASKS = 32
-"""For one prompt."""
+"""Maximum tasks for one prompt."""
 SHARE = 1 / AT_ONCE
-"""Of what the budget of the run has left when a task starts: all of them together stay inside."""
+"""Share of the run's remaining budget for each task, so that all together stay within it."""
 MAX_STEPS = 50
 SCHEMA_ROUNDS = 2
 DESCRIPTION = (
@@ -62,18 +62,18 @@ SCHEMA: dict[str, Json] = {
 
 
 class TaskAborted(errors.ToolError):
-    """Somebody aborted the agent, not its parent."""
+    """The sub-agent was aborted, not its parent."""
 
 
 class TaskSource(ReadySource):
     """The tool `task` of one runtime."""
 
     name = "tasks"
-    next_look = 0.0  # each run has its own count
+    next_look = 0.0  # prepared before each run, to reset the count
 
     def __init__(self, agents: Agents, depth: int, names: Sequence[str] | None = None) -> None:
-        """`depth`: levels of agents that may be below this one. `names`: the only tools that this
-        agent may have, and so those below it."""
+        """`depth`: levels of agents allowed below this one. `names`: the only tools allowed for
+        this agent, and so for those below it."""
         self._tool = TaskTool(agents, depth, names)
         self._tools: tuple[Tool, ...] = (self._tool,)
 
@@ -98,7 +98,7 @@ class TaskTool:
         self._changed = threading.Condition()
         self._running = 0
         self.parent: Runtime | None = None
-        """Whose tool it is."""
+        """Runtime that this tool belongs to."""
         self.count = 0
 
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
@@ -125,7 +125,7 @@ class TaskTool:
 
     @contextmanager
     def _a_place(self, cancel: Cancel) -> Iterator[None]:
-        """One of those that run side by side. Raises Cancelled."""
+        """Wait for one of the AT_ONCE places and hold it. Raises Cancelled."""
         with self._changed:
             cancel.wait_for(self._changed, lambda: self._running < AT_ONCE)
             cancel.check()
@@ -140,7 +140,7 @@ class TaskTool:
     @contextmanager
     def _opened(self, args: dict[str, Json], context: ToolContext) -> Iterator[Runtime]:
         parent = self.parent
-        assert parent is not None  # whoever runs a tool was built
+        assert parent is not None  # set when the runtime was built
 
         def client(name: str) -> RuntimeClient:
             own = parent.client.for_agent(name, parent.name)
@@ -170,7 +170,7 @@ class TaskTool:
             _tell(parent, Subagent(name, child.session_id, status))
 
     def _request(self, args: dict[str, Any], parent: Runtime) -> AgentRequest:
-        """What the model asked for, within what its own agent may do."""
+        """Return the request for the model's arguments, within the limits of its own agent."""
         left = parent.agent.left()
         steps = min(int(args.get("max_steps") or MAX_STEPS), left.max_steps or MAX_STEPS)
         limits = Limits(
@@ -202,7 +202,7 @@ class TaskTool:
         return tuple(self._names if wanted is None else wanted)
 
     def _answer(self, child: Runtime, text: str, context: ToolContext) -> str:
-        """The last message of the child.
+        """Run a prompt in the child; return the text of its last message.
 
         Raises:
             ToolError: it failed; ToolTimedOut, for want of time.
@@ -223,25 +223,25 @@ class TaskTool:
 
 
 def _pay(event: Event, context: ToolContext) -> None:
-    """Each model call of a task is on its parent's account at once: a crash forgets none."""
+    """Charge each model call of a task to its parent at once, so that a crash loses none."""
     if isinstance(event, UsageReport):
         try:
             context.spend(event.usage)
         except (errors.Cancelled, errors.SessionError):
-            pass  # the parent was given up, or fails by itself: its session cannot be written
+            pass  # the parent was given up, or fails anyway because its session cannot be written
 
 
 def _tell(parent: Runtime, subagent: Subagent) -> None:
     for hook in parent.agent.hooks:
         try:
             hook.subagent_changed(subagent)
-        except Exception as error:  # whoever only listens must not decide
+        except Exception as error:  # listeners must not affect the task
             report_bug(error)
 
 
 def _directory(wanted: str | None, here: str, *, jailed: bool) -> str:
-    """Where the agent works. Below a jail's own directory names can be swapped for links that lead
-    out of it, between any check and any use."""
+    """Return the task's directory. In a jail only the parent's is allowed: names below it could be
+    replaced by links that lead out, between any check and any use."""
     if wanted and jailed and os.path.normpath(wanted) not in (".", os.path.normpath(here)):
         raise errors.ToolError(
             "jailed: a task works in the directory of its parent; leave out `cwd`"
@@ -264,7 +264,7 @@ def _checker(args: dict[str, Json]) -> Checker | None:
     schema = args.get("schema")
     if schema is None:
         return None
-    assert isinstance(schema, dict)  # as the tool's own schema says
+    assert isinstance(schema, dict)  # guaranteed by the tool's own schema
     checker = Checker(schema)
     try:
         checker.problem({})
@@ -278,7 +278,7 @@ def _fits(checker: Checker) -> str:
 
 
 def _json_in(text: str) -> str:
-    """The object in an answer; models like to put it between other words."""
+    """Return the JSON object in an answer; models often put text around it."""
     start, end = text.find("{"), text.rfind("}")
     return text[start : end + 1] if 0 <= start < end else text
 

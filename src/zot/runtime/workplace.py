@@ -1,4 +1,4 @@
-"""What a runtime does where its tools work: the user's shell commands, the jail, going back."""
+"""Runtime operations at the tools' workplace: the user's shell commands, the jail, rewind."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Workplace(Runs):
         self._shell_runs: set[Cancel] = set()
 
     def tools_changed(self) -> None:
-        """The next model call is to know other tools; given by the Runtime."""
+        """Update the tools for the next model call; overridden by Runtime."""
 
-    # --- going back --------------------------------------------------------------------------
+    # --- rewind ------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The prompts of the conversation, oldest first: where `rewind` can go back to."""
+        """Return the prompts of the conversation that `rewind` can go back to, oldest first."""
         return rewind.checkpoints(self.session)
 
     def rewind(
@@ -63,9 +63,9 @@ class Workplace(Runs):
         preview: bool = False,
         force: bool = False,
     ) -> Rewound:
-        """Go back to before a prompt (the last one), with the conversation, with the files that
-        tools changed since, or both. Files that someone else changed too are left alone, unless
-        `force`. `preview`: only say what would be done.
+        """Rewind to before a prompt (default: the last one): the conversation, the files that tools
+        changed since, or both. Files that something else also changed are left alone, unless
+        `force`. `preview`: only report what would be done.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -81,7 +81,7 @@ class Workplace(Runs):
             return rewound
 
     def go_to(self, entry: str) -> None:
-        """Go on from any entry of the session, on whatever branch; files stay as they are.
+        """Continue from any entry of the session, on any branch; files stay as they are.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -91,18 +91,18 @@ class Workplace(Runs):
             if entry not in self.session.entries:
                 raise NotFoundError(f"the session has no entry {entry!r}")
             self.session.move(entry)
-            # The last row of a session file says where it goes on.
+            # The last row of a session file determines where it continues.
             self.session.append(Custom("moved", {"to": entry}))
             self.agent.forget()
 
     def changed_files(self) -> list[ChangedFile]:
-        """What tools changed in this session, each file with its diff from before to now."""
+        """Return the files that tools changed in this session, with diffs from before to now."""
         return rewind.changed_files(self.session, self._files)
 
     # --- the shell ---------------------------------------------------------------------------
 
     def new_shell(self) -> Cancel:
-        """Of a command that `run_shell` gets soon: until then `abort_shell` counts for it, too."""
+        """Return a Cancel for a later `run_shell`, so that `abort_shell` already applies to it."""
         cancel = Cancel()
         with self._lock:
             self._shell_runs.add(cancel)
@@ -117,9 +117,9 @@ class Workplace(Runs):
         entry: Callable[[ShellOutput], Body] | None = None,
         cancel: Cancel | None = None,
     ) -> ShellOutput:
-        """Run a shell command of the user's, and put it into the transcript when no run is in
-        the middle of something. The model does not see a `hidden` one. `cancel`: of this command
-        alone, for a caller who ends it by itself or has it from `new_shell`.
+        """Run a shell command of the user, and add it to the transcript when no prompt is running.
+        The model does not see a `hidden` one. `cancel`: for this command alone, for a caller who
+        aborts it itself or has it from `new_shell`.
 
         Raises:
             CommandError: there is nothing to run.
@@ -167,8 +167,8 @@ class Workplace(Runs):
         return ran
 
     def add_message(self, text: str, then: Callable[[], None] = lambda: None) -> None:
-        """Put a message into the conversation that the model reads with the next prompt; it is not
-        asked now. `then`: called when it is there, which is after the run that is going on."""
+        """Add a message that the model reads with the next prompt; the model is not called now.
+        `then`: called once it is added, which is after the current run."""
         redactor = self._redactor
         told = text if redactor is None else redactor.text(text)
 
@@ -179,7 +179,7 @@ class Workplace(Runs):
         self.when_idle(add)
 
     def abort_shell(self) -> None:
-        """End all shell commands that run or are about to, without waiting for it."""
+        """Abort all running or upcoming shell commands, without waiting for their end."""
         with self._lock:
             running = list(self._shell_runs)
         for cancel in running:
@@ -187,16 +187,16 @@ class Workplace(Runs):
 
     @property
     def is_jailed(self) -> bool:
-        """The tools stay inside the working directory."""
+        """Whether the tools are confined to the working directory."""
         return self._shell is not None and self._shell.jailed
 
     @property
     def jail_root(self) -> str:
-        """The directory that the tools stay in, without links; empty: they are not jailed."""
+        """Directory that confines the tools, links resolved; empty: they are not jailed."""
         return "" if self._shell is None else self._shell.jail_root
 
     def set_jail(self, on: bool) -> None:
-        """Keep the tools inside the working directory, or let them out.
+        """Turn the jail on or off: confine the tools to the working directory.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -210,12 +210,12 @@ class Workplace(Runs):
 
     @property
     def has_background(self) -> bool:
-        """Commands may be left running, for whose end a change of the session waits."""
+        """Whether background commands may be running; changing the session waits for them."""
         return self._shell is not None and self._shell.has_background
 
     # --- inside ------------------------------------------------------------------------------
 
     def _end_background(self) -> None:
-        """What runs in the background belongs to a session."""
+        """Stop background commands, because they belong to one session."""
         if self._shell is not None:
             self._shell.end_background()

@@ -1,4 +1,4 @@
-"""`zot conformance -- COMMAND...`: drive an implementation of the wire, report which points hold."""
+"""`zot conformance -- COMMAND...`: drive an implementation of the wire and report the results."""
 
 from __future__ import annotations
 

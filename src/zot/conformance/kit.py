@@ -117,7 +117,7 @@ class Kit:
         return self.check(id, text, stop in ("end", "end_turn"), stop)
 
     def one_done(self, peer: DrivenServer, runs: int = 1) -> None:
-        """Check that a ping is answered and no further `done` has come before the answer."""
+        """Check that exactly `runs` `done` frames have come when a later ping is answered."""
         peer.send({"id": "after", "type": "ping"})
         peer.response("after")
         got = count_of(peer.frames, "done")

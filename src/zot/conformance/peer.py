@@ -18,7 +18,7 @@ Frame = dict[str, Any]
 
 
 class Unfinished(Exception):
-    """An expected frame did not come; the text says which frames did."""
+    """A wait failed; the text says what came instead."""
 
 
 class DrivenServer:
@@ -98,7 +98,7 @@ class DrivenServer:
         raise Unfinished(f"waited for {what}: {why}; {self.last_words()}")
 
     def comes(self, holds: Callable[[list[Frame]], bool], seconds: float = 2.0) -> bool:
-        """Return whether `holds` gets True within the timeout; for frames that are optional."""
+        """Return whether `holds` becomes True within the timeout; for frames that are optional."""
         with self._condition:
             self._condition.wait_for(lambda: holds(self.frames) or self._ended, seconds)
             return holds(self.frames)

@@ -180,7 +180,7 @@ class Runtime:
         return self._open().abort()
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> bool:
-        """Send the model a message after the current tool; return False if no prompt runs."""
+        """Send the model a message after the current tool; False: no prompt runs, no effect."""
         return self._open().steer(text, checked(images))
 
     def follow_up(self, text: str, images: Sequence[Image] = ()) -> bool:

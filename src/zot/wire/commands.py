@@ -308,7 +308,7 @@ class Approve(Command, tag="approve"):
 
 
 class GetApprovals(Command, tag="get_approvals"):
-    """List the calls allowed without approval, for the project or this session."""
+    """List the rules for calls that run without approval, in the project or this session."""
 
 
 class RemoveApproval(Command, tag="remove_approval"):

@@ -95,6 +95,6 @@ def events_read(
 
 def _is_for(line: bytes, features: Set[str]) -> bool:
     """Return whether a client with these features receives this line."""
-    kind = line[9 : line.index(b'"', 9)].decode()  # behind {"type":"
+    kind = line[9 : line.index(b'"', 9)].decode()  # after {"type":"
     feature = FEATURE_OF.get(kind)
     return kind != "event_log" and (feature is None or feature in features)

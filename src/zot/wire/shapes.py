@@ -113,7 +113,7 @@ class ChangedFileShape(ChangedFile, omit_defaults=True): ...
 class Rewound(Frozen):
     checkpoint: str
     text: str
-    """Text of the prompt that was rewound to."""
+    """Text of the prompt that `rewind` goes back to."""
     message_count: int
     """Number of messages that the conversation loses."""
     files: tuple[ChangedFileShape, ...]

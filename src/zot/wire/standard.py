@@ -40,7 +40,7 @@ def claim_stdout() -> int:
 
 
 def open_missing() -> None:
-    """Open standard streams that the parent closed as the null device."""
+    """Open streams that the parent closed as the null device, so that using them is harmless."""
     for fd, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(fd)

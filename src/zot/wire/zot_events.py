@@ -46,7 +46,7 @@ OtherEvent = (
     | RunEvent
     | PersonEvent
 )
-"""Events outside `_FRAMES`: with no frame, a rare one, or one that depends on features."""
+"""Events for `_other`: with no frame, a rare one, or one that depends on features."""
 
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:

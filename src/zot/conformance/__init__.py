@@ -1,1 +1,1 @@
-"""The conformance kit: drives any implementation of the zot wire and says where it differs."""
+"""The conformance kit: drives any implementation of the zot wire and reports deviations."""

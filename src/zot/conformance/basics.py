@@ -1,4 +1,4 @@
-"""Scenarios of a client that behaves: commands, answers, a text turn, tool turns, state."""
+"""Scenarios of normal use: commands, responses, a text turn, tool turns, state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zot conformance -- COMMAND...`: drive an implementation of the wire, and report what holds."""
+"""`zot conformance -- COMMAND...`: drive an implementation of the wire and report the results."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def check_wire(
     seconds: float = DEFAULT_SECONDS,
     tell: Callable[[Point], None] = lambda point: None,
 ) -> list[Point]:
-    """Run the scenarios (all, or those named) against a command; `tell` hears of each point.
+    """Run all scenarios, or those in `only`, against a command; call `tell` with each point.
 
     Raises:
-        ConfigError: there is no such command.
+        ConfigError: the command does not exist.
     """
     program = placed(command)
     with FakeServer() as server:
@@ -94,12 +94,12 @@ def check_wire(
 
 
 def placed(command: Sequence[str]) -> list[str]:
-    """The command with its files as absolute paths: each scenario has a directory of its own."""
+    """Return the command with absolute file paths, as each scenario has its own directory."""
     program = shutil.which(command[0])
     if program is None:
         raise ConfigError(f"there is no command {command[0]!r}")
     words = [program, *command[1:]]
-    # Not Path.is_file: that raises for a word that is too long to be a file, `-c PROGRAM` say.
+    # Path.is_file would raise for a word too long for a file name, such as `-c PROGRAM`.
     return [str(Path(word).absolute()) if os.path.isfile(word) else word for word in words]  # noqa: PTH113
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of runs that survive the process. An implementation need not have them: it is asked."""
+"""Scenarios of durable runs, which survive the process; skipped where they are not supported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMAND = "tool:bash:echo begun >> log; echo begun; sleep 60\nthen\nsay:ended"
 
 
 def killed(kit: Kit) -> None:
-    """A run whose process is killed in a tool goes on with the next start, and ends once."""
+    """Check that a run whose process is killed in a tool continues on restart and ends once."""
     flags = ("--session", f"{kit.cwd}/s.jsonl", "--durable")
     hello = {"id": "h", "type": "hello", "features": ["seq"]}
     prompt = {"id": "p", "type": "prompt", "message": COMMAND, "run": "job"}
@@ -43,7 +43,7 @@ def killed(kit: Kit) -> None:
 
 
 def held(kit: Kit) -> None:
-    """With `--on-crash hold` a run that was cut off waits for somebody to say how it goes on."""
+    """Check that with `--on-crash hold` an interrupted run waits for `resume_run`."""
     flags = ("--session", f"{kit.cwd}/held.jsonl", "--durable")
     hello = {"id": "h", "type": "hello", "features": ["seq", "codes"]}
     with kit.peer(flags=flags) as peer:
@@ -51,7 +51,7 @@ def held(kit: Kit) -> None:
         try:
             peer.wait("output of the tool", lambda frames: count_of(frames, "tool_progress") > 0)
         except Unfinished:
-            return  # said already: it knows no durable runs
+            return  # reported by `killed`: durable runs are not supported
         peer.signal(signal.SIGKILL)
     with kit.peer(flags=(*flags, "--on-crash", "hold")) as peer:
         peer.send(hello)

@@ -1,4 +1,4 @@
-"""Every frame that was seen, against the JSON Schema of the wire: once per type and problem."""
+"""Check of every received frame against the JSON Schema of the wire: one point per type."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_SHOWN = 200
 
 
 def field_points(frames: Sequence[Frame]) -> list[Point]:
-    """One point for each type of event seen, and one for responses."""
+    """Return one point for each type of event received, and one for responses."""
     schema = rpc_schema()
     kinds = _events(schema)
     validators: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def _point(kind: str, problem: str, known: bool) -> Point:
 
 
 def _events(schema: Schema) -> dict[str, str]:
-    """The word on the wire of each event, and the name of its definition."""
+    """Map the `type` of each event to the name of its definition."""
     names = {}
     for ref in schema["$defs"]["Event"]["anyOf"]:
         name = ref["$ref"].removeprefix("#/$defs/")

@@ -1,4 +1,4 @@
-"""What a scenario works with: a fresh peer on demand, and a place to say what held."""
+"""Tools for scenarios: start a fresh peer, and record which points hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zot.testing.fakeserver import FakeServer
 from zot.text import Frozen
 
 Level = Literal["must", "should"]
-"""must: the documented wire; should: what this project decided where documents are silent."""
+"""must: the documented wire; should: zot's choice where the documents say nothing."""
 
 KEY = "conformance-key"
 FLAGS = ("--provider", "anthropic", "--base-url", "{url}", "--api-key", "{key}")
@@ -24,11 +24,11 @@ ORDERED = REPEATED | {
     *("user_message", "turn_start", "assistant_start", "tool_use_start", "tool_use_end", "usage"),
     *("assistant_message", "tool_call", "turn_end", "tool_result", "error", "done", "compact_done"),
 }
-"""Events whose order is compared; others may come at any time."""
+"""Events whose order is checked; others may come at any time."""
 
 
 class Point(Frozen):
-    """One thing that holds, or does not."""
+    """Result of one check."""
 
     id: str
     level: Level
@@ -38,7 +38,7 @@ class Point(Frozen):
 
 
 class Kit:
-    """Runs scenarios against one command, one after the other."""
+    """Runner of scenarios against one command, one after the other."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Kit:
         self.points: list[Point] = []
         self._tell = tell
         self.seen: list[Frame] = []
-        """Every frame of every peer, for the checks of fields at the end."""
+        """All frames of all peers, for the field checks at the end."""
         self._command = command
         self.seconds = seconds
         self._scenario = ""
         self.cwd = ""
 
     def run(self, scenario: Callable[[Kit], None]) -> None:
-        """One scenario in a directory of its own."""
+        """Run one scenario in its own directory."""
         self._scenario = scenario.__name__
         with tempfile.TemporaryDirectory(prefix="zot-conformance-") as self.cwd:
             try:
@@ -85,7 +85,7 @@ class Kit:
             try:
                 yield peer
             except (LookupError, TypeError, AttributeError, ValueError) as error:
-                # Its frames are not of the shape that the scenario goes by: say so, and go on.
+                # The scenario could not use the frames: report that and continue.
                 reason = f"{type(error).__name__}: {error}"
                 raise Unfinished(
                     f"a frame is missing or not as documented ({reason}); {peer.last_words()}"
@@ -108,7 +108,7 @@ class Kit:
         return self.check(id, text, got == expected, f"expected {expected!r}, got {got!r}", level)
 
     def order(self, id: str, frames: Sequence[Frame], expected: str) -> bool:
-        """Whether the events come in this order; those that repeat count once."""
+        """Check the order of the events; repeated deltas count once."""
         text = f"the events come in the order: {expected}"
         return self.check(id, text, *compared(order_of(frames), expected.split()))
 
@@ -117,7 +117,7 @@ class Kit:
         return self.check(id, text, stop in ("end", "end_turn"), stop)
 
     def one_done(self, peer: DrivenServer, runs: int = 1) -> None:
-        """After the last event nothing more comes: a ping is the next thing answered."""
+        """Check that exactly `runs` `done` frames have come when a later ping is answered."""
         peer.send({"id": "after", "type": "ping"})
         peer.response("after")
         got = count_of(peer.frames, "done")
@@ -134,7 +134,7 @@ class Kit:
 
 
 def one_server(scenario: Callable[[Kit, DrivenServer], None]) -> Callable[[Kit], None]:
-    """A scenario that drives one server, started in the plain way."""
+    """Wrap a scenario that drives one server, started with default flags."""
 
     @wraps(scenario)
     def run(kit: Kit) -> None:
@@ -173,5 +173,5 @@ def of_type(frames: Sequence[Frame], kind: str) -> list[Frame]:
 
 
 def last_of(frames: Sequence[Frame], kind: str) -> Frame:
-    """The last frame of that type; an empty one if there is none."""
+    """Return the last frame of that type; an empty one if there is none."""
     return next((frame for frame in reversed(frames) if frame.get("type") == kind), {})

@@ -1,4 +1,4 @@
-"""Scenarios of a process's life: auth, queueing, compaction, the end of input, signals."""
+"""Scenarios of a process's lifetime: auth, queueing, compaction, end of input, signals."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def compact_nothing(kit: Kit, peer: DrivenServer) -> None:
     peer.response("c")
     peer.wait("an error", lambda frames: count_of(frames, "error") > 0)
     kit.check("error", "there is nothing to compact, and it says so", True)
-    peer.comes(lambda frames: count_of(frames, "done") > 0)  # a pong may come before it
+    peer.comes(lambda frames: count_of(frames, "done") > 0)  # a pong may come before `done`
     kit.equal("done", "it ends with done", count_of(peer.frames, "done"), 1, "should")
 
 

@@ -1,4 +1,4 @@
-"""The implementation under test, as a process that is spoken to in bytes. It judges nothing."""
+"""The implementation under test, as a process driven with bytes. Nothing is checked here."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Frame = dict[str, Any]
 
 
 class Unfinished(Exception):
-    """What was waited for did not come; the text says what did."""
+    """A wait failed; the text says what came instead."""
 
 
 class DrivenServer:
-    """One process. Every line it writes is kept, in order, parsed or not."""
+    """The server process. All lines it writes are stored in order, parsed or not."""
 
     def __init__(
         self, command: Sequence[str], cwd: str, env: Mapping[str, str], seconds: float
@@ -54,7 +54,7 @@ class DrivenServer:
         for thread in self._threads:
             thread.start()
 
-    # --- talking -----------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------
 
     def send(self, *commands: Frame) -> None:
         """Send commands, all in one write."""
@@ -73,7 +73,7 @@ class DrivenServer:
             except BlockingIOError:
                 continue
             except OSError:
-                return  # it has ended; the check that follows sees what it said before
+                return  # it has ended; the next check sees its last output
 
     def end_input(self) -> None:
         assert self._process.stdin is not None
@@ -83,13 +83,13 @@ class DrivenServer:
         self._process.send_signal(number)
 
     def not_reading(self) -> threading.Lock:
-        """Leave its output unread inside a `with`."""
+        """Return a lock; while it is held, the output is not read."""
         return self._reading
 
-    # --- listening ---------------------------------------------------------------------------
+    # --- receiving ---------------------------------------------------------------------------
 
     def wait(self, what: str, holds: Callable[[list[Frame]], bool]) -> list[Frame]:
-        """All frames so far, once `holds` says that they hold what is waited for."""
+        """Wait until `holds` returns True for the frames; return all frames so far."""
         with self._condition:
             self._condition.wait_for(lambda: holds(self.frames) or self._ended, self._seconds)
             if holds(self.frames):
@@ -98,13 +98,13 @@ class DrivenServer:
         raise Unfinished(f"waited for {what}: {why}; {self.last_words()}")
 
     def comes(self, holds: Callable[[list[Frame]], bool], seconds: float = 2.0) -> bool:
-        """Whether the frames hold it within a moment: for what a server need not send."""
+        """Return whether `holds` becomes True within the timeout; for frames that are optional."""
         with self._condition:
             self._condition.wait_for(lambda: holds(self.frames) or self._ended, seconds)
             return holds(self.frames)
 
     def response(self, id: str | int) -> Frame:
-        """The response to the command with this id."""
+        """Wait for the response to the command with this id."""
 
         def is_it(frame: Frame) -> bool:
             return frame.get("type") == "response" and frame.get("id") == id
@@ -113,11 +113,11 @@ class DrivenServer:
         return next(frame for frame in frames if is_it(frame))
 
     def data(self, id: str | int) -> Frame:
-        """What the response to the command with this id brings."""
+        """Return the data of the response to the command with this id."""
         return self.response(id).get("data") or {}
 
     def events_until_done(self, count: int = 1) -> list[Frame]:
-        """The frames since the start, up to and including that many `done`."""
+        """Return the frames since the start, up to and including `count` `done` frames."""
         frames = self.wait("done", lambda frames: count_of(frames, "done") >= count)
         at = [i for i, frame in enumerate(frames) if frame.get("type") == "done"][count - 1]
         return frames[: at + 1]
@@ -131,14 +131,14 @@ class DrivenServer:
             ) from None
 
     def drained(self) -> list[Frame]:
-        """All frames, once the output has ended."""
+        """Wait until the output has ended; return all frames."""
         with self._condition:
             if not self._condition.wait_for(lambda: self._ended, self._seconds):
                 raise Unfinished(f"its output did not end within {self._seconds:g} s")
             return list(self.frames)
 
     def last_words(self) -> str:
-        if self._ended:  # it may have said why a moment after its stdout ended
+        if self._ended:  # the reason may reach stderr shortly after stdout ended
             self._threads[1].join(1.0)
         shown = " ".join(str(frame.get("type")) for frame in self.frames[-6:]) or "nothing"
         said = bytes(self._stderr[-300:]).decode("utf-8", "replace").strip()
@@ -147,7 +147,7 @@ class DrivenServer:
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End it, whatever state it is in."""
+        """End the process, whatever its state."""
         if self._process.poll() is None:
             self._process.terminate()
             try:

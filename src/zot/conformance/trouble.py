@@ -1,4 +1,4 @@
-"""Scenarios of trouble: provider errors, aborts at every moment, lines that are no commands."""
+"""Scenarios of failures: provider errors, aborts at every moment, lines that are not commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(kit: Kit, peer: DrivenServer) -> None:
 
 
 def cut_stream(kit: Kit, peer: DrivenServer) -> None:
-    """A server may give up, or ask for the answer anew; half an answer is no success."""
+    """Check that half an answer is an error or is retried: it must not count as success."""
     peer.send(prompt("text:6 cut:3 tries:1"))
     frames = peer.events_until_done()
     text = "an answer that breaks off is an error, or comes whole in a message of its own"
@@ -36,7 +36,7 @@ def cut_stream(kit: Kit, peer: DrivenServer) -> None:
 
 
 def _last_message(frames: list[Frame]) -> str:
-    """The text that was streamed since the last assistant_start."""
+    """Return the text streamed since the last assistant_start."""
     text = ""
     for frame in frames:
         if frame["type"] == "assistant_start":

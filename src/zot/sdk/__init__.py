@@ -1,4 +1,4 @@
-"""Door for embedders: the agent in your process, its events as types.
+"""Public API for embedders: the agent in your process, its events as types.
 
     from zot import Runtime
 

@@ -1,5 +1,5 @@
-"""The runtime for programs that live in an asyncio loop. It meets the core at a queue; no part of a
-run waits for the loop, and no call keeps the loop waiting: turns.py has what waits in threads.
+"""The runtime for asyncio programs. A queue connects it to the core: no run waits for the loop, and
+no call blocks the loop; turns.py runs the calls that wait, in threads.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from zot.wire.follow import KeptEvent, follow
 from zot.wire.frames import EventFrame
 
 PAGE = 1000
-"""Events that are read in one go."""
+"""Maximum number of events read at once."""
 
 
 class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
-    """The events of one prompt. Closing it, or cancelling the task that reads it, aborts."""
+    """Events of one prompt. Closing it, or cancelling the task that reads it, aborts the run."""
 
     def __init__(
         self, start: Callable[[Callable[[], None]], Started], turns: Turns | None = None
     ) -> None:
-        """`start` begins the run; it gets what to call whenever there is an event. `turns`: it has
-        to wait there first, and whoever reads hears what it raises."""
+        """Start the run with `start`, which gets a callback to call on every event. With `turns`,
+        the start waits there first, and reading the stream raises its errors."""
         self._loop = asyncio.get_running_loop()
         self._ready = asyncio.Event()
         self._reader: asyncio.Task[Any] | None = None
@@ -71,7 +71,7 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
         return event
 
     async def aclose(self) -> None:
-        """Abort what still runs, and wait until it has stopped."""
+        """Abort the run if it is active, and wait until it has stopped."""
         if not self._channel.ended:
             self._cancel()
             await self._drained()
@@ -113,7 +113,7 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
             await self._ready.wait()
 
     async def _drained(self) -> None:
-        """Read on to Done, which an aborted run reaches soon, so that nothing is left behind."""
+        """Read up to Done, which an aborted run reaches soon, so that no event stays unread."""
         try:
             async with asyncio.timeout(STOP_SECONDS):
                 while await self._next() is not None:
@@ -122,19 +122,20 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
             self._channel.end()
 
     def _waker(self) -> Callable[[], None]:
-        """Called by the run's thread. It must not keep this stream alive, nor need the loop."""
+        """Return the callback for the run's thread; it must not keep this stream alive, and must
+        work when the loop is closed."""
         loop, ready = self._loop, self._ready
 
         def wake() -> None:
             try:
                 loop.call_soon_threadsafe(ready.set)
             except RuntimeError:
-                pass  # the loop has been closed: nobody reads any more
+                pass  # the loop has been closed: there is no reader
 
         return wake
 
     def _watch_reader(self) -> None:
-        """A task that ends between two events (cancelled elsewhere) leaves no run behind."""
+        """Abort the run when its reader task ends between two events (cancelled elsewhere)."""
         task = asyncio.current_task()
         if task is None or task is self._reader:
             return
@@ -149,7 +150,7 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
         task.add_done_callback(ended)
 
     def _abandon(self) -> None:
-        channel: Channel | None = getattr(self, "_channel", None)  # None: the prompt was refused
+        channel: Channel | None = getattr(self, "_channel", None)  # None: __init__ raised
         if channel is not None and not channel.ended:
             channel.end()
             self._cancel()
@@ -158,8 +159,8 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
 def at_once(
     method: Callable[Concatenate[Runtime, Asked], Told],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], Told]:
-    """The method as it is: it answers from memory, or writes a row of a file, and waits for
-    nothing."""
+    """Wrap a method that is called directly: it answers from memory, or writes a row of a file, and
+    never waits."""
 
     @wraps(method)
     def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
@@ -171,7 +172,7 @@ def at_once(
 def in_thread(
     method: Callable[Concatenate[Runtime, Asked], Told],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], Coroutine[Any, Any, Told]]:
-    """The method as a coroutine: files, processes or the network may take their time."""
+    """Wrap a method as a coroutine in a thread: it may wait for files, processes or the network."""
 
     @wraps(method)
     async def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
@@ -183,7 +184,7 @@ def in_thread(
 def in_turn(
     method: Callable[Concatenate[Runtime, Asked], Told],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], Coroutine[Any, Any, Told]]:
-    """The method as a coroutine that changes the conversation, behind the changes before it."""
+    """Wrap a change of the conversation as a coroutine that runs after earlier changes."""
 
     @wraps(method)
     async def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
@@ -196,8 +197,8 @@ def in_turn(
 def now_or_in_turn(
     method: Callable[Concatenate[Runtime, Asked], Told],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], Awaitable[Told]]:
-    """A quick change of the conversation: made at once where it has nothing to wait for, else in a
-    thread that has begun when the call returns. Awaited or not, it is made."""
+    """Wrap a quick change of the conversation: it runs at once if it need not wait, else it is
+    queued for a thread. It runs whether awaited or not."""
 
     @wraps(method)
     def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Awaitable[Told]:
@@ -213,8 +214,8 @@ def now_or_in_turn(
 def streamed(
     start: Callable[Concatenate[Runtime, Callable[[], None], Asked], Started],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], AsyncEventStream]:
-    """A method that begins a run and returns its events. It never waits: behind a run that still
-    stops, the stream does."""
+    """Wrap a method that starts a run and returns its events. The method never waits; while another
+    run is stopping, the stream does."""
 
     def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> AsyncEventStream:
         self._loop = asyncio.get_running_loop()
@@ -228,14 +229,14 @@ def streamed(
 
 
 def _written(name: str, work: Callable[[], Told]) -> Awaitable[Told]:
-    """The work in a thread that begins now; at once where no loop would be kept waiting."""
+    """Run the work in a thread that starts now; without a running loop, run it directly."""
     if not in_loop():
         return Made(work())
     return Reply(name, asyncio.ensure_future(asyncio.to_thread(work)))
 
 
 async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> Told:
-    """The work in a thread; cancelling the task stops it, and waits until it has stopped."""
+    """Run the work in a thread; cancelling the task calls `stop` and waits for the end."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(running)
@@ -243,21 +244,21 @@ async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> T
         stop()
         await asyncio.wait([running], timeout=STOP_SECONDS)
         if running.done() and not running.cancelled():
-            running.exception()  # seen: it is what the cancel made of it
+            running.exception()  # mark as retrieved: the cancel caused it
         raise
 
 
 class AsyncRuntime:
-    """Runtime for asyncio: `async for event in runtime.prompt(...)`. Every name means the same.
+    """Runtime for asyncio: `async for event in runtime.prompt(...)`. It has the methods of Runtime.
 
-    No call blocks the loop. A call that may wait for a run to stop, a file, a process, the network
-    or a person is awaited. `prompt`, `retry`, `resume` and `resume_run` return a stream at once:
-    behind a run that was cancelled and still stops, the stream waits, and raises what the call
+    No call blocks the loop. Calls that may wait for a run to stop, a file, a process, the network
+    or a person are awaited. `prompt`, `retry`, `resume` and `resume_run` return a stream at once:
+    if a cancelled run is still stopping, the stream waits, and raises the errors that the call
     would have raised. The other plain methods answer from memory.
 
-    `clear`, `set_messages`, `set_reasoning`, `approve` and `remove_approval` were plain once. They
-    are still done when nobody awaits them: at once where there is nothing to wait for, else in a
-    thread, and then a RuntimeWarning says so.
+    `clear`, `set_messages`, `set_reasoning`, `approve` and `remove_approval` were plain methods in
+    earlier versions. They run even if not awaited: at once if they need not wait, else in a thread
+    and with a RuntimeWarning.
     """
 
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
@@ -274,9 +275,9 @@ class AsyncRuntime:
     prompt = streamed(Runtime._start)
     """Start a prompt; raises as `Runtime.prompt` does."""
     retry = streamed(Runtime._retry)
-    """Have the last prompt answered once more; raises as `Runtime.retry` does."""
+    """Retry the last prompt; raises as `Runtime.retry` does."""
     resume_run = streamed(Runtime._resume_run)
-    """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
+    """Continue a run that is held after a crash, or end it as failed. Raises CommandError."""
 
     async def ask(
         self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
@@ -290,7 +291,7 @@ class AsyncRuntime:
         return parts.answer()
 
     def resume(self) -> AsyncEventStream | None:
-        """Go on with a durable run that was cut off; as `Runtime.resume`."""
+        """Continue an interrupted durable run; see `Runtime.resume`."""
         self._loop = asyncio.get_running_loop()
         try:
             return AsyncEventStream(
@@ -300,13 +301,13 @@ class AsyncRuntime:
             return None
 
     async def compact(self, instructions: str | None = None) -> CompactResult:
-        """As `Runtime.compact`; cancelling the task cancels it."""
+        """Compact as `Runtime.compact` does; cancelling the task cancels it."""
         return await _ended_with(self.cancel, partial(self._runtime.compact, instructions))
 
     async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
-        """As `Runtime.run_shell`; cancelling the task ends the command."""
+        """Run a command as `Runtime.run_shell` does; cancelling the task ends the command."""
         inner = self._runtime._open()
-        cancel = inner.new_shell()  # its own: the others go on
+        cancel = inner.new_shell()  # its own, so that other commands continue
         work = partial(inner.run_shell, command, hidden=hidden, cancel=cancel)
         return await _ended_with(cancel.set, work)
 
@@ -348,7 +349,7 @@ class AsyncRuntime:
     steer = at_once(Runtime.steer)
 
     def cancel(self) -> bool:
-        """Abort what runs, and what waits to begin; False if nothing does."""
+        """Abort the current run and those waiting to start; return False if there are none."""
         waited = self._turns.cancel_starts()
         return self._runtime.cancel() or waited
 
@@ -361,14 +362,14 @@ class AsyncRuntime:
         pattern: str = "",
         args: dict[str, Json] | None = None,
     ) -> Awaitable[None]:
-        """As `Runtime.approve`. `allow_project` writes a file that other processes may hold."""
+        """Approve as `Runtime.approve`; `allow_project` writes a file that others may lock."""
         work = partial(
             self._runtime.approve, request_id, decision, reason, pattern=pattern, args=args
         )
         return _written("approve", work) if decision == "allow_project" else Made(work())
 
     def remove_approval(self, tool: str, pattern: str) -> Awaitable[None]:
-        """As `Runtime.remove_approval`."""
+        """Remove a rule as `Runtime.remove_approval` does."""
         return _written("remove_approval", partial(self._runtime.remove_approval, tool, pattern))
 
     @property
@@ -392,7 +393,7 @@ class AsyncRuntime:
     def _heard_in_loop(
         self, listener: Callable[[AgentEvent], None] | None
     ) -> Callable[[AgentEvent], None] | None:
-        """What the agents do is told in the loop of the prompt, in order."""
+        """Wrap the listener so that it gets agent events in the prompt's loop, in order."""
         if listener is None:
             return None
 
@@ -400,12 +401,12 @@ class AsyncRuntime:
             try:
                 self._running_loop().call_soon_threadsafe(listener, event)
             except RuntimeError:
-                pass  # the loop has been closed: nobody listens any more
+                pass  # the loop has been closed: there is no listener
 
         return hear
 
     def _in_loop(self, item: AnyTool) -> AnyTool:
-        """A tool; one that is a coroutine is bound to the loop of the prompt."""
+        """Return the tool; bind a coroutine tool to the prompt's loop."""
         if inspect.iscoroutinefunction(item):
             item = function_tool(item)
         if isinstance(item, FunctionTool) and item.is_async:
@@ -421,7 +422,7 @@ class AsyncRuntime:
 async def follow_async(
     session: str | os.PathLike[str], after: int = 0, *, once: bool = False
 ) -> AsyncIterator[KeptEvent]:
-    """`follow` for a loop: cancelling the task that reads it ends it."""
+    """Like `follow`, for asyncio; ends when the task that reads it is cancelled."""
     while True:
         page = await asyncio.to_thread(
             lambda start: list(islice(follow(session, start, once=True), PAGE)), after

@@ -1,4 +1,4 @@
-"""What an embedder can say about a runtime, and how that becomes the setup that every mode uses."""
+"""Settings of an embedded runtime, and their conversion to the setup that every mode uses."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from zot.text import Frozen
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
 FEATURES = ("approvals", "codes", "dialogs", "mcp", "queue", "retries", "thinking", "tools")
-"""Those of the wire's features that make sense in one process. With `approvals` and `dialogs` the
-embedder says that it answers: `Runtime.approve`, `Runtime.answer`."""
+"""Features of the wire that make sense in one process. With `approvals` and `dialogs` the embedder
+promises to answer with `Runtime.approve` and `Runtime.answer`."""
 
 
 class Settings(TypedDict, total=False):
-    """The keyword arguments of a Runtime, and the fields of Config, for type checkers. What each
-    one means is in the table of settings; a test compares the names.
+    """Keyword arguments of Runtime and fields of Config, for type checkers. The settings table
+    explains each of them; a test compares the names.
     """
 
     provider: str | Provider
@@ -84,7 +84,7 @@ _OWN_HELP = {
     "session": "a session file to go on with, or to begin; None: the transcript lives in memory",
     "api_key": "default: the provider's variable, or what `zot login` stored",
 }
-"""Where the SDK means more than the command line, or has what it has not."""
+"""Help for settings that mean more than on the command line, or are not there."""
 _ROWS = {setting.keyword or name: setting for name, setting in SETTINGS.items() if setting.sdk}
 _DEFAULTS: dict[str, Any] = {
     **{word: getattr(Options(), row.name) for word, row in _ROWS.items() if row.kind != "switch"},
@@ -113,15 +113,15 @@ else:
 
 
 def config_of(config: Config | None, settings: Settings) -> Config:
-    """What a runtime was given: a Config, or its fields as keyword arguments."""
+    """Return the Config, or make one of the keyword arguments. Raises TypeError for both."""
     if config is not None and settings:
         raise TypeError("give a Config or keyword arguments, not both")
     return config or Config(**settings)
 
 
 def plan_of(config: Config) -> Plan:
-    """Find out what to run with. Raises ConfigError: an unknown provider, model or feature, a bad
-    directory; says what to do; AuthError: no key; SessionError: the session cannot be used."""
+    """Resolve the settings. Raises ConfigError: unknown provider, model or feature, bad directory
+    (the text says what to do); AuthError: no key; SessionError: the session cannot be used."""
     options = _options(config)
     if not (options.replay or options.record):
         return _plan(config, options)
@@ -149,7 +149,7 @@ def _own_setup(config: Config, provider: Provider, options: Options) -> Setup:
 
 
 class OwnSetup(Setup, kw_only=True):
-    """The setup of a runtime whose provider is an object of the embedder's."""
+    """Setup of a runtime whose provider is an object of the embedder."""
 
     own: Provider
 
@@ -171,8 +171,8 @@ class OwnSetup(Setup, kw_only=True):
 
 
 class OwnProvider:
-    """An embedder's provider. Its messages come as the tuple that it may add to and encode; inside
-    they are the start of a list that grows."""
+    """Adapter for an embedder's provider: passes the messages as a tuple, which it may concatenate
+    and encode. Internally they are a view of the start of a growing list."""
 
     def __init__(self, provider: Provider) -> None:
         self.own = provider
@@ -183,7 +183,7 @@ class OwnProvider:
 
 
 def own_tools(config: Config) -> list[Tool]:
-    """The tools that are not built in."""
+    """Return the configured tools that are not built in."""
     if config.no_tools:
         return []
     own: list[Tool] = []
@@ -208,14 +208,14 @@ def hooks_of(config: Config) -> list[Hook]:
 
 
 def check_level(level: str) -> None:
-    """Raises ConfigError when there is no such level of reasoning."""
+    """Raise ConfigError for an unknown reasoning level."""
     if level not in LEVELS:
         raise ConfigError(f"reasoning must be one of {', '.join(LEVELS)}, not {level!r}")
 
 
 def _options(config: Config) -> Options:
-    """What a type checker would say too, for those who use none. Raises ConfigError: names the
-    setting and its value."""
+    """Check the types as well, for callers without a type checker, and convert to Options. Raises
+    ConfigError, which names the setting and its value."""
     for feature in config.features:
         if feature not in FEATURES:
             raise ConfigError(f"unknown feature {feature!r}: use some of {', '.join(FEATURES)}")
@@ -252,12 +252,12 @@ def _check_servers(servers: Mapping[str, Json]) -> None:
 
 
 def _plain(setting: Setting, value: Any) -> Json:
-    """The value as a command line would say it."""
+    """Convert the value to its command-line form."""
     if setting.name == "provider" and not isinstance(value, str):
         return ""
     if isinstance(value, Model):
         return value.id
-    if setting.kind == "words":  # tools: the others of them are handed to the runtime
+    if setting.kind == "words":  # tools: objects and functions go to the runtime directly
         return tuple(item for item in value if isinstance(item, str))
     if setting.kind == "list":
         items = (value,) if isinstance(value, str) else value

@@ -1,5 +1,5 @@
-"""Tools that are coroutines: in the embedder's loop where there is one, else in their own one.
-Loaded with the first such tool, because it needs asyncio.
+"""Runners for coroutine tools: in the embedder's loop if there is one, else in a new loop. Loaded
+when first needed, because it imports asyncio.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ Work = Coroutine[Any, Any, Any]
 
 
 def run_alone(work: Work, cancel: Cancel) -> Any:
-    """Run it to its end in this thread; an abort cancels it. Raises Cancelled: the run was
-    aborted."""
+    """Run the coroutine to its end in this thread; an abort cancels it. Raises Cancelled: the run
+    was aborted."""
 
     async def main() -> Any:
         task = asyncio.ensure_future(work)
@@ -32,7 +32,7 @@ def run_alone(work: Work, cancel: Cancel) -> Any:
 
 
 def run_in(loop: asyncio.AbstractEventLoop, work: Work, cancel: Cancel) -> Any:
-    """Have the loop run it, and wait here for its end. Raises Cancelled: the run was aborted."""
+    """Run the coroutine in the loop and wait for its end. Raises Cancelled: the run was aborted."""
     future = asyncio.run_coroutine_threadsafe(work, loop)
     with cancel.calling(future.cancel):
         try:

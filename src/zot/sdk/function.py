@@ -1,4 +1,4 @@
-"""A tool from a typed function, and a guard from a function: one line each."""
+"""Decorators that make a tool from a typed function, and a guard from a function."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 
 
 class FunctionTool:
-    """A function as a Tool. It can still be called as the function it was."""
+    """A function as a Tool; it can still be called as a function."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class FunctionTool:
             raise TypeError(f"{self.name!r} needs a docstring: it tells the model what it is for")
         self.is_async = inspect.iscoroutinefunction(function)
         self.run_async: Callable[[Any, Cancel], Any] | None = None
-        """How a coroutine is run; None: in a loop of its own."""
+        """Runner for coroutines; None: use a new loop."""
         self._function = function
         self._context_name = ""
         self._arguments = self._argument_struct(function, arguments)
@@ -68,14 +68,14 @@ class FunctionTool:
         return as_output(result)
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
-        """What the function that was given for it says."""
+        """Find out with the `reconcile` function whether the call was done."""
         result = None if self._reconcile is None else self._reconcile(args, context.key)
         if result is None:
             return Reconciled("unknown")
         return Reconciled("not_done") if result is False else Reconciled("done", as_output(result))
 
     def started(self, args: dict[str, Json], context: ToolContext) -> Any:
-        """What the function gives for these arguments; of an async one, the coroutine."""
+        """Call the function with these arguments; return its result or, if async, the coroutine."""
         try:
             values = msgspec.structs.asdict(msgspec.convert(args, self._arguments))
         except msgspec.ValidationError as error:
@@ -85,7 +85,7 @@ class FunctionTool:
         return self._function(**values)
 
     def _argument_struct(self, function: Function, described: dict[str, str]) -> type[Struct]:
-        """The arguments as a type: msgspec makes the schema of it, and checks against it."""
+        """Return a struct of the arguments, from which msgspec makes the schema and validates."""
         try:
             hints = get_type_hints(function, include_extras=True)
         except NameError as error:
@@ -106,10 +106,10 @@ class FunctionTool:
 
 
 def function_tool(function: Function) -> FunctionTool:
-    """The function as a tool.
+    """Return the function as a tool.
 
     Raises:
-        TypeError: it has no docstring, or an argument without a type that JSON has.
+        TypeError: it has no docstring, or an argument whose type is missing or not in JSON.
     """
     return function if isinstance(function, FunctionTool) else FunctionTool(function)
 
@@ -135,13 +135,13 @@ def tool(
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a tool of a typed function with a docstring.
 
-    The docstring tells the model what the tool is for, its `Args:` section what each argument is.
-    An argument of type ToolContext is not shown to the model: it brings progress and cancel.
+    The docstring describes the tool to the model, its `Args:` section the arguments. An argument
+    of type ToolContext is not shown to the model; it provides progress and cancel.
 
-    `replay` is what may be done with a call that a crash cut off in a durable run: `never`,
-    `idempotent` (again, with the same `ToolContext.key`) or `safe` (again). `reconcile(args, key)`
-    is asked instead, where given: False, the call was not done and may run; None, nobody knows;
-    else what it gave.
+    `replay` says whether a call that a crash interrupted in a durable run is repeated: `never`,
+    `idempotent` (yes, with the same `ToolContext.key`) or `safe` (yes). If given,
+    `reconcile(args, key)` decides instead. It returns False if the call was not done and may run,
+    None if that is unknown, else the result of the call.
     """
     if function is None:
         return lambda decorated: FunctionTool(decorated, name, description, replay, reconcile)
@@ -149,7 +149,7 @@ def tool(
 
 
 class FunctionGuard(Hook):
-    """A function that is asked before each tool call."""
+    """Hook that calls a function before each tool call."""
 
     def __init__(self, function: Guard) -> None:
         self._function = function
@@ -172,14 +172,14 @@ class FunctionGuard(Hook):
 
 
 def guard(function: Guard) -> FunctionGuard:
-    """A guard: the function gets the call and answers with None (allow), a text (block, and why),
-    or a dict (run it with these arguments instead). A guard that raises blocks.
+    """Make a guard: the function gets the call and returns None (allow), a text (block, with this
+    reason), or a dict (run it with these arguments instead). A guard that raises blocks the call.
     """
     return FunctionGuard(function)
 
 
 def object_schema(struct: type[Struct]) -> dict[str, Json]:
-    """The JSON Schema of the arguments: one object, with what it refers to in `$defs`."""
+    """Return the JSON Schema of the arguments: one object, with referenced types in `$defs`."""
     try:
         (root,), parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
     except TypeError as error:
@@ -201,7 +201,7 @@ def field_default(parameter: inspect.Parameter) -> Any:
 
 
 def with_description(hint: Any, description: str) -> Any:
-    """The type with a description; `Annotated[str, "what it is"]` says it in place."""
+    """Add a description to the type; a text in `Annotated[str, "text"]` takes precedence."""
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
         for note in notes:
@@ -221,7 +221,7 @@ def as_output(value: Any) -> ToolOutput | str:
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says of the function, and of each argument in its `Args:` section."""
+    """Split a docstring into its main text and the arguments of its `Args:` section."""
     said: list[str] = []
     arguments: dict[str, str] = {}
     inside, last = False, ""

@@ -1,4 +1,4 @@
-"""What an embedder hears of its runtime, and how an agent that it opens may differ from it."""
+"""Delivery of a runtime's events to the embedder, and options of agents that it opens."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from zot.wire.zot_events import frame
 
 
 class RunEvents(RuntimeClient):
-    """Hands each run's events to the channel that the run has as its tag."""
+    """Client that puts each run's events into the channel that is the run's tag."""
 
     def __init__(
         self, features: frozenset[str], on_agent_event: Callable[[AgentEvent], None] | None
     ) -> None:
         self.channel: Channel | None = None
-        """Of the latest run: what belongs to no run (an extension's notice) goes there."""
+        """Channel of the latest run; also gets events of no run (an extension's notice)."""
         self.features = features
         self.on_agent_event = on_agent_event
         self.kept: KeptFrames | None = None
-        """The events of a durable runtime; None: it is not durable."""
+        """Event log of a durable runtime; None: it is not durable."""
 
     def agent_opened(self, runtime: inner.Runtime) -> None:
         if runtime.durable is None:
@@ -49,7 +49,7 @@ class RunEvents(RuntimeClient):
         channel = self.channel if run is None else run.tag
         shown = frame(event, self.features)
         seq = 0
-        if self.kept is not None:  # before anybody hears of it
+        if self.kept is not None:  # stored before it is delivered
             self.kept.keep(event, shown, self.features, UNSET)
             seq = self.kept.seq
         if isinstance(channel, Channel) and shown is not None:
@@ -70,7 +70,7 @@ class RunEvents(RuntimeClient):
 
 
 class AgentOptions(TypedDict, total=False):
-    """How an agent that another one opens differs from it."""
+    """Settings of an opened agent; the rest is as in the agent that opens it."""
 
     cwd: str | os.PathLike[str]
     provider: str
@@ -84,7 +84,7 @@ class AgentOptions(TypedDict, total=False):
 
 
 def request_of(options: AgentOptions) -> AgentRequest:
-    """Raises TypeError for a word that is none of them."""
+    """Convert the options to a request. Raises TypeError for an unknown option."""
     fields: dict[str, Any] = dict(options)
     for name in ("tools", "approve"):
         if name in fields:

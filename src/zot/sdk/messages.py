@@ -1,4 +1,4 @@
-"""Messages of the wire's shape back into those the model sees."""
+"""Conversion of messages in the wire's shape to those of the transcript."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from zot.wire import frames
 
 
 def full_message(message: Message | frames.MessageShape) -> Message:
-    """A message for the transcript. Raises CommandError: it has an image without data, or a time
-    that is none."""
+    """Convert a message for the transcript. Raises CommandError: it has an image without data, or
+    an invalid time."""
     if isinstance(message, Message):
         return message
     if not isinstance(message, frames.MessageShape):

@@ -1,4 +1,4 @@
-"""The runtime as an embedder holds it: the same runs as `zot rpc`, as iterators of typed events."""
+"""The runtime for embedders: the same runs as in `zot rpc`, as iterators of typed events."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class CompactResult(Frozen):
 
 
 class NothingToResume(Exception):
-    """No run was cut off."""
+    """There is no interrupted run."""
 
 
 def while_open(
     method: Callable[Concatenate[inner.Runtime, Asked], Told],
 ) -> Callable[Concatenate[Runtime, Asked], Told]:
-    """The method as it is; raises ClosedError after `close`."""
+    """Wrap a method of the inner runtime; raises ClosedError after `close`."""
 
     @wraps(method)
     def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
@@ -61,8 +61,8 @@ def while_open(
 def when_idle(
     method: Callable[Concatenate[inner.Runtime, Asked], Told],
 ) -> Callable[Concatenate[Runtime, Asked], Told]:
-    """The same for what changes the conversation: a run that was aborted gets its moment to stop,
-    and BusyError is raised while one goes on."""
+    """Like `while_open`, for changes of the conversation: waits for an aborted run to stop; raises
+    BusyError if a run is active."""
 
     @wraps(method)
     def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
@@ -73,13 +73,13 @@ def when_idle(
 
 
 class Runtime:
-    """One agent with one transcript. Safe to call from any thread; many live side by side."""
+    """An agent with one transcript. Thread-safe; a process can have many."""
 
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
-        """Takes a Config, or its fields as keyword arguments.
+        """Take a Config, or its fields as keyword arguments.
 
         Raises:
-            ConfigError: something that cannot be used; says what to do.
+            ConfigError: a setting cannot be used; the text says what to do.
             AuthError: there is no key for the provider.
         """
         config = config_of(config, settings)
@@ -105,7 +105,7 @@ class Runtime:
 
     def _use(self, runtime: inner.Runtime) -> None:
         self.name = ""
-        """Of an agent that another one opened."""
+        """Name of an agent that another one opened, else empty."""
         self._opener: Runtime | None = None
         self._inner = runtime
         self._lock = threading.Lock()
@@ -123,16 +123,16 @@ class Runtime:
         run: str = "",
         call: ToolCall | None = None,
     ) -> EventStream:
-        """Start a prompt; the iterator gives its events, last of all Done.
+        """Start a prompt; return an iterator of its events, the last one Done.
 
-        `limits` take the place of those of the settings. `run`: your own name for a durable run;
-        under a name that is known nothing is run again: the events are those of the run that goes
-        on, or `end` says how it ended. `call`: a tool that runs first, as if the model had asked
-        for it; the result of a command may have one.
+        `limits` replace those of the settings. `run`: your name for a durable run. A known name
+        starts no new run: the events are those of the run in progress, or `end` has its outcome.
+        `call`: a tool call to run first, as if the model had requested it; the result of a command
+        may have one.
 
         Raises:
-            BusyError: another prompt or compact runs, or one was cut off (see `resume`).
-            CommandError: there is nothing to say, or an image that no model takes.
+            BusyError: another prompt or compact runs, or one was interrupted (see `resume`).
+            CommandError: the prompt is empty, or an image is not one that models take.
         """
         return EventStream(*self._start(None, text, images, limits=limits, run=run, call=call))
 
@@ -153,11 +153,11 @@ class Runtime:
         return parts.answer()
 
     def resume(self) -> EventStream | None:
-        """Go on with a durable run that was cut off, and with what waited behind it; None: there
-        is none, or it goes on already.
+        """Continue an interrupted durable run and the runs queued behind it; None: there is none,
+        or it continues already.
 
         Raises:
-            CommandError: it is held (code `held`): `resume_run` lets it go on.
+            CommandError: it is held (code `held`): continue it with `resume_run`.
         """
         try:
             return EventStream(*self._resume(None))
@@ -165,13 +165,13 @@ class Runtime:
             return None
 
     def resume_run(self, run: str, *, go_on: bool = True) -> EventStream:
-        """Let a run go on that is held after a crash, or end it as failed. Raises CommandError."""
+        """Continue a run that is held after a crash, or end it as failed. Raises CommandError."""
         return EventStream(*self._resume_run(None, run, go_on=go_on))
 
     def events(self, after: int = 0, limit: int = 1000) -> EventsRead:
-        """The events of a durable session behind a number (`EventStream.seq`), also those of
-        processes before this one: objects, of which `parse_frame` makes events. Ask again from
-        `last` while there is `more`. `follow` reads them from elsewhere.
+        """Return the events of a durable session after a number (`EventStream.seq`), also those of
+        earlier processes, as objects; `parse_frame` converts them to events. While `more` is true,
+        call it again with `last`. Other processes read them with `follow`.
 
         Raises:
             CommandError: this runtime is not durable.
@@ -183,8 +183,8 @@ class Runtime:
         return events_read(page, runtime, self.state, msgspec.json.decode)
 
     def retry(self, *, limits: Limits | None = None) -> EventStream:
-        """Have the last prompt answered once more, which failed or was aborted: with the model and
-        the credential of now, and without saying it again.
+        """Retry the last prompt, which failed or was aborted, with the current model and
+        credential; its message is not added again.
 
         Raises:
             BusyError: another prompt or compact runs.
@@ -193,19 +193,19 @@ class Runtime:
         return EventStream(*self._retry(None, limits=limits))
 
     def cancel(self) -> bool:
-        """Abort what runs; False if nothing does. Its events still end with Done."""
+        """Abort the current run; its events still end with Done. Return False if there is none."""
         return self._open().abort()
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> bool:
-        """Have a message heard after the current tool; False: no prompt runs, nothing was done."""
+        """Send the model a message after the current tool; False: no prompt runs, no effect."""
         return self._open().steer(text, checked(images))
 
     def follow_up(self, text: str, images: Sequence[Image] = ()) -> bool:
-        """Have a message heard when the model would stop; otherwise as `steer`."""
+        """Send the model a message when it would stop; otherwise as `steer`."""
         return self._open().follow(text, checked(images))
 
     def compact(self, instructions: str | None = None) -> CompactResult:
-        """Replace all but the latest of the transcript by a summary that the model writes.
+        """Replace all but the latest part of the transcript with a summary written by the model.
 
         Raises:
             BusyError: another prompt or compact runs.
@@ -230,23 +230,23 @@ class Runtime:
         return zot_replies.state(self._open().state())
 
     def servers(self) -> tuple[McpServerShape, ...]:
-        """The MCP servers it was given, as they are now; none is started by asking."""
+        """Return the configured MCP servers and their states; starts none."""
         return zot_replies.servers(self._open().servers())
 
     def messages(self) -> tuple[MessageShape, ...]:
-        """The transcript, as `get_messages` of the wire shows it: images as a count of bytes."""
+        """Return the transcript, as `get_messages` of the wire does: images as a count of bytes."""
         return tuple(message_shape(message) for message in self.full_messages())
 
     def full_messages(self) -> tuple[Message, ...]:
-        """The transcript with everything in it: images, reasoning, tool details."""
+        """Return the complete transcript, with images, reasoning and tool details."""
         return self._open().session.messages()
 
     def set_messages(self, messages: Iterable[Message | MessageShape]) -> None:
-        """Go on from another transcript.
+        """Replace the transcript.
 
         Raises:
             BusyError: a prompt or compact runs; nothing changes.
-            CommandError: an image without its data (take `full_messages` for those).
+            CommandError: an image without its data (use `full_messages` to get it).
         """
         full = [full_message(message) for message in messages]
         with self._lock:
@@ -255,7 +255,7 @@ class Runtime:
     clear = when_idle(inner.Runtime.clear)
 
     def set_model(self, model: str, provider: str = "") -> None:
-        """Go on with another model, of this or another provider: an id, or PROVIDER/ID.
+        """Switch to a model of this or another provider: an id, or PROVIDER/ID.
 
         Raises:
             BusyError: a prompt or compact runs; nothing changes.
@@ -266,7 +266,7 @@ class Runtime:
             self._idle().set_model(model, provider)
 
     def set_reasoning(self, level: Level, *, clamp: bool = False) -> Level:
-        """How much to think; `clamp`: as far as the present model can. The level it is.
+        """Set the reasoning level and return it; `clamp` adjusts it to what the model supports.
 
         Raises BusyError when a prompt or compact runs, ConfigError for an unknown level.
         """
@@ -277,11 +277,11 @@ class Runtime:
     set_jail = when_idle(inner.Runtime.set_jail)
 
     def cost(self) -> UsageShape:
-        """Tokens and US dollars of everything so far."""
+        """Return tokens and US dollars used so far."""
         return usage_shape(self._open().state().usage)
 
     def list_models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
-        """The models of this provider, or of every one with a credential."""
+        """Return the models of this provider, or of every provider with a credential."""
         runtime = self._open()
         models = runtime.models.all("" if everywhere else runtime.model.provider)
         return zot_replies.models(models).models
@@ -289,20 +289,20 @@ class Runtime:
     # --- sessions ----------------------------------------------------------------------------
 
     def session(self) -> SessionInfo:
-        """The session in use, at a glance."""
+        """Return a summary of the current session."""
         return self._open().session_info()
 
     def sessions(self, *, everywhere: bool = False, limit: int = 100) -> Sequence[SessionInfo]:
-        """What is kept of this directory, or of all; latest first."""
+        """Return the stored sessions of this directory, or of all; latest first."""
         return self._open().list_sessions(everywhere=everywhere, limit=limit)
 
     def new_session(self) -> SessionInfo:
-        """Begin anew; the session before it stays. Raises BusyError."""
+        """Start a new session; the previous one is kept. Raises BusyError."""
         with self._lock:
             return self._idle().new_session()
 
     def load_session(self, session: str | os.PathLike[str]) -> SessionInfo:
-        """Go on with a kept session, with the model and the level it was last used with: a path,
+        """Continue a stored session with its last model and reasoning level. `session` is a path,
         the beginning of an id, or `latest`.
 
         Raises BusyError, and SessionError when there is none or it cannot be used.
@@ -317,7 +317,8 @@ class Runtime:
         *,
         load: bool = True,
     ) -> SessionInfo:
-        """Copy a session (the current one), up to an entry or so many messages, and go on there.
+        """Copy a session (default: the current one), up to an entry or a number of messages, and
+        continue with the copy if `load`.
 
         Raises BusyError, and SessionError when it cannot be copied.
         """
@@ -330,7 +331,7 @@ class Runtime:
         format: ExportFormat = "zotsession",
         path: str | os.PathLike[str] = "",
     ) -> str:
-        """A session as text, or as a file where a path is given; the text, or the file's path."""
+        """Export a session; return the text, or the file's path if `path` is given."""
         target = os.fspath(path)
         exported = self._open().export_session(os.fspath(session), format, target)
         return exported.path if target else exported.content
@@ -342,12 +343,12 @@ class Runtime:
     # --- commands, questions, the shell ------------------------------------------------------
 
     def commands(self) -> Sequence[CommandInfo]:
-        """What a person can type after a slash; waits until extensions are ready."""
+        """Return the slash commands; waits until extensions are ready."""
         return self._open().commands()
 
     def run_command(self, name: str, args: str = "") -> CommandResult:
-        """Run a command of an extension, a skill or a prompt file. A result with the action
-        `prompt` is for you to pass on to `prompt`, with its `call`.
+        """Run a command of an extension, a skill or a prompt file. If the result has the action
+        `prompt`, the caller passes its text and `call` to `prompt`.
 
         Raises:
             CommandError: there is no such command.
@@ -360,11 +361,11 @@ class Runtime:
     panel_close = while_open(inner.Runtime.panel_close)
 
     def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
-        """Run a shell command of the user's; it and its output go into the transcript, which the
-        model sees unless it is `hidden`. Ended by `abort_shell`.
+        """Run a shell command of the user. The command and its output are added to the transcript;
+        the model sees them unless `hidden`. `abort_shell` ends the command.
 
         Raises:
-            CommandError, ToolError: it is empty, or could not be started.
+            CommandError, ToolError: the command is empty, or could not be started.
         """
         return self._open().run_shell(command, hidden=hidden)
 
@@ -374,23 +375,22 @@ class Runtime:
     remove_approval = while_open(inner.Runtime.remove_approval)
 
     def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
-        """What waits for `approve` or `answer`."""
+        """Return the questions that wait for `approve` or `answer`."""
         runtime = self._open()
         approvals = map(approval_request, runtime.open_requests())
         return (*approvals, *map(extension_ask, runtime.open_dialogs()))
 
     answer = while_open(inner.Runtime.answer)
 
-    # --- agents beside it --------------------------------------------------------------------
+    # --- other agents ------------------------------------------------------------------------
 
     def open_agent(self, agent: str = "", **options: Unpack[AgentOptions]) -> Runtime:
-        """One more agent beside this one, which shares its helper process and ends with it. What is
-        left out is as here, but for the conversation, which begins anew. Without a name one is
-        made up.
+        """Open another agent, which shares this one's helper process and is closed with it. Options
+        left out are as here, but the conversation is new. Without a name, one is generated.
 
         Raises:
-            CommandError: there is one of that name (code `exists`), or there are too many.
-            ConfigError, AuthError, SessionError: it cannot be so.
+            CommandError: the name is taken (code `exists`), or there are too many agents.
+            ConfigError, AuthError, SessionError: the options cannot be used.
         """
         opened = Runtime.__new__(Runtime)
         opened._reader = RunEvents(self._reader.features, self._reader.on_agent_event)
@@ -402,18 +402,18 @@ class Runtime:
         return opened
 
     def list_agents(self) -> tuple[AgentInfo, ...]:
-        """Those that were opened here."""
+        """Return the agents that this runtime opened."""
         return tuple(self._open().agents.list())
 
     def close_agent(self, agent: str) -> None:
-        """Abort what an agent does and let go of it. Raises CommandError if there is none."""
+        """Abort and close an agent. Raises CommandError if there is none."""
         self._open().agents.close(agent)
 
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Abort what runs, and let go of connections, processes and files. May be repeated. A
-        durable run is not ended: it goes on with the next runtime on its session."""
+        """Abort the current run, and close connections, processes and files. Idempotent. A durable
+        run does not end: it continues with the next runtime on its session."""
         with self._lock:
             if self._closed:
                 return
@@ -426,7 +426,7 @@ class Runtime:
         try:
             self._opener._inner.agents.close(self.name)
         except CommandError:
-            pass  # it is gone already, with the one that opened it
+            pass  # closed already, with the agent that opened it
 
     def __enter__(self) -> Self:
         return self
@@ -436,8 +436,8 @@ class Runtime:
 
     # --- inside ------------------------------------------------------------------------------
 
-    # Each begins a run, and gives it with the channel of its events; `notify` is called whenever
-    # one is there.
+    # Each method starts a run and returns it with the channel of its events; `notify` is called
+    # on every event.
 
     def _start(
         self,
@@ -474,7 +474,7 @@ class Runtime:
         return run, channel
 
     def _known(self, name: str, channel: Channel) -> Run | StoredEnd | None:
-        """The run of this name, its events bound for the channel; or its end."""
+        """Return the run of this name, with its events sent to the channel, or its stored end."""
         runtime = self._open()
         runtime.recover(lambda text: channel)
         known = runtime.repeated(name, channel, lambda ahead: None)
@@ -515,7 +515,7 @@ class Runtime:
         return resumed, channel
 
     def _idle(self) -> inner.Runtime:
-        """The runtime, when nothing runs. One that was aborted gets its moment to stop."""
+        """Return the inner runtime after an aborted run has stopped. Raises BusyError: one runs."""
         runtime = self._open()
         if self._run is not None and self._stopping():
             self._run.ended.wait(STOP_SECONDS)
@@ -524,11 +524,11 @@ class Runtime:
         return runtime
 
     def _stopping(self) -> bool:
-        """A run was aborted and has not ended yet."""
+        """Return whether a run was aborted and has not ended yet."""
         return self._inner.busy and self._run is not None and self._run.cancel.is_set()
 
     def _change_waits(self) -> bool:
-        """A change of the conversation would wait: for a run to stop, or for commands to end."""
+        """Return whether a change would wait for a run to stop or for commands to end."""
         return not self._closed and (self._stopping() or self._inner.has_background)
 
     def _open(self) -> inner.Runtime:
@@ -538,7 +538,7 @@ class Runtime:
 
 
 def checked(images: Sequence[Image]) -> Sequence[Image]:
-    """What a type checker would say, for those who use none."""
+    """Check the type of each image, for callers without a type checker. Raises CommandError."""
     for image in images:
         if not isinstance(image, Image):
             raise CommandError(f"invalid_params: an image must be a zot Image, not {image!r:.80}")

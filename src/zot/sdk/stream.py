@@ -1,4 +1,4 @@
-"""The events of one run on their way to an embedder: a queue between two threads, an iterator."""
+"""Event streams for embedders: a queue between two threads, and an iterator over it."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from zot.wire import frames
 from zot.wire.frames import EventFrame
 
 MAX_UNREAD = 10_000
-"""Events that may wait to be read before the run is slowed down."""
+"""Maximum number of unread events before the run has to wait."""
 STOP_SECONDS = 10.0
-"""More than a run takes to give up; it ends earlier in all but the worst case."""
+"""Timeout for an aborted run to stop, in seconds; nearly all stop sooner."""
 
 
 class AgentEvent(Frozen):
     """An event of an agent that the tool `task` opened."""
 
     agent: str
-    """Its name."""
+    """Name of the agent."""
     parent: str
-    """The agent whose tool opened it; empty: the runtime itself."""
+    """Agent whose tool opened it; empty: the runtime itself."""
     event: EventFrame
 
 
 class Channel:
-    """The events of one run on their way from the run's thread to whoever reads them."""
+    """Queue of one run's events, from the run's thread to the reader."""
 
     def __init__(self, notify: Callable[[], None] | None = None) -> None:
         self._condition = threading.Condition()
         self._waiting: deque[tuple[EventFrame, int]] = deque()
         self._notify = notify
-        """Called after each event, for a reader that does not block; must not raise."""
+        """Callback after each event, for a reader that does not block; must not raise."""
         self.ended = False
-        """Nobody reads any more, or Done was taken."""
+        """Whether the reader is gone, or the last event was taken."""
         self.seq = 0
-        """The number of the event that was taken last."""
+        """Number of the last event taken."""
 
     def put(self, event: EventFrame, seq: int = 0) -> None:
-        """`seq`: its number in the event log."""
+        """Add an event; `seq` is its number in the event log."""
         with self._condition:
             if self.ended:
                 return
@@ -61,7 +61,7 @@ class Channel:
                 self._condition.wait()
 
     def take(self, *, wait: bool = True) -> EventFrame | None:
-        """The next event. None: there is none yet, or (`ended`) there will be none."""
+        """Return the next event. None: there is none yet or, if `ended`, no more will come."""
         with self._condition:
             while wait and not self._waiting and not self.ended:
                 self._condition.wait()
@@ -81,18 +81,18 @@ class Channel:
 
 
 class RunStream:
-    """What streams of events share, for whichever kind of program."""
+    """Common base of the blocking and the asyncio event stream."""
 
     def __init__(self, run: Run | StoredEnd | None, channel: Channel) -> None:
-        """`run` None: it has not begun yet."""
+        """Read `channel`; `run` None: it has not started yet."""
         self.end = run if isinstance(run, StoredEnd) else None
-        """How a durable run ended that had ended before: then Done is all that comes."""
+        """Outcome of a durable run that had already ended; then Done is the only event."""
         self._run = run if isinstance(run, Run) else None
         self._channel = channel
 
     @property
     def seq(self) -> int:
-        """Of a durable run: the number of the event that was taken last, in the event log."""
+        """Event-log number of the last event taken, in a durable run."""
         return self._channel.seq
 
     def raise_for_error(self) -> None:
@@ -118,8 +118,8 @@ class RunStream:
 
 
 class EventStream(RunStream, Iterator[EventFrame]):
-    """The events of one prompt, up to and including Done. Closing it early aborts the run. A
-    durable run that a closed runtime leaves for the next one ends with RunSuspended instead."""
+    """Events of one prompt, up to and including Done. Closing it early aborts the run. If a durable
+    run is left to the next runtime by `close`, the last event is RunSuspended instead."""
 
     def __iter__(self) -> Self:
         return self
@@ -131,7 +131,7 @@ class EventStream(RunStream, Iterator[EventFrame]):
         return event
 
     def close(self) -> None:
-        """Abort what still runs, and wait until it has stopped."""
+        """Abort the run if it is active, and wait until it has stopped."""
         self._abort()
         if self._run is not None:
             self._run.ended.wait(STOP_SECONDS)
@@ -143,7 +143,7 @@ class EventStream(RunStream, Iterator[EventFrame]):
         self.close()
 
     def __del__(self) -> None:
-        self._abort()  # a `break` out of the loop leaves nobody who could read the rest
+        self._abort()  # after a `break` out of the loop nobody can read the rest
 
     def _abort(self) -> None:
         if not self._channel.ended:

@@ -1,5 +1,5 @@
-"""Calls of an AsyncRuntime that have to wait: they wait in threads, in the order in which they were
-made. Nothing here knows what a call does.
+"""Queue for the calls of an AsyncRuntime that have to wait: they run in threads, in call order.
+Nothing here depends on what a call does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Started = tuple[Run | StoredEnd, Channel]
 
 
 class Reply(Awaitable[Result]):
-    """The result of a call that may wait: await it. The work is done, or has begun in a thread;
-    dropping the reply of work that goes on is warned of."""
+    """Awaitable result of a call that waits in a thread. The work is done even if the reply is not
+    awaited; dropping it then emits a RuntimeWarning."""
 
     def __init__(self, name: str, task: asyncio.Task[Result]) -> None:
         self._name = name
@@ -37,7 +37,7 @@ class Reply(Awaitable[Result]):
 
 
 class Made(Awaitable[Result]):
-    """The result of a call that had nothing to wait for."""
+    """Awaitable result of a call that did not have to wait."""
 
     def __init__(self, result: Result) -> None:
         self._result = result
@@ -48,8 +48,8 @@ class Made(Awaitable[Result]):
 
 
 class Start:
-    """The beginning of a run, in a thread or at once. It can be cancelled before the run is there:
-    the run is then aborted from birth, and its events end with Done."""
+    """Start of a run, in a thread or at once. If it is cancelled before the run exists, the run is
+    aborted as soon as it does, and its events end with Done."""
 
     def __init__(
         self, start: Callable[[Callable[[], None]], Started], notify: Callable[[], None]
@@ -77,7 +77,7 @@ class Start:
 
 
 class Turns:
-    """The calls of one runtime that wait, one at a time. To be used in one loop at a time."""
+    """Queue of one runtime's waiting calls, run one at a time. Use it in one loop at a time."""
 
     def __init__(self) -> None:
         self._last: asyncio.Task[Any] | None = None
@@ -88,7 +88,7 @@ class Turns:
         return self._last is not None and not self._last.done()
 
     def take(self, work: Callable[[], Result]) -> asyncio.Task[Result]:
-        """Do the work in a thread, behind what was taken before."""
+        """Run the work in a thread, after the work queued before."""
         before = self._last if self.busy else None
 
         async def go() -> Result:
@@ -100,14 +100,14 @@ class Turns:
         return task
 
     def take_start(self, start: Start) -> asyncio.Task[Started]:
-        """Begin a run so; until it has begun, `cancel_starts` reaches it."""
+        """Queue the start of a run; until it has started, `cancel_starts` can cancel it."""
         self._starts.add(start)
         task = self.take(start.begin)
         task.add_done_callback(lambda _: self._starts.discard(start))
         return task
 
     def cancel_starts(self) -> bool:
-        """Cancel the runs that wait to begin; False: there are none."""
+        """Cancel the runs that wait to start; return False if there are none."""
         starts = list(self._starts)
         for start in starts:
             start.cancel()
@@ -115,7 +115,7 @@ class Turns:
 
 
 def in_loop() -> bool:
-    """Whether this thread runs a loop, which must not be kept waiting."""
+    """Return whether this thread runs an event loop, which must not be blocked."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Door for people who write plug-ins: prepared answers, a model server that misbehaves on demand,
+"""Public API for authors of plug-ins: scripted answers, a model server that misbehaves on demand,
 and checks of a model client or of a whole server. The agent loads none of it; names load on first
 use (PEP 562).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # what type checkers take for true, without importing typing
+TYPE_CHECKING = False  # type checkers assume True; avoids importing typing
 if TYPE_CHECKING:
     from zot.conformance.cli import check_wire as check_wire
     from zot.provider.scripted import ScriptedProvider as ScriptedProvider

@@ -1,4 +1,4 @@
-"""The lines of a cassette: types to JSON and back, what of a request counts, what differs."""
+"""Lines of a cassette: conversion of types to JSON and back, comparison of requests."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _FAILURES: dict[str, type[ProviderError]] = {
 
 
 class Packer:
-    """Structs as JSON that names their type. The working directory becomes a placeholder, so that
-    a cassette can be replayed elsewhere.
+    """Converter of structs to JSON that names their type, and back. The working directory becomes a
+    placeholder, so that a cassette can be replayed elsewhere.
     """
 
     def __init__(self, cwd: str) -> None:
@@ -68,17 +68,17 @@ class Packer:
         return self.filled(value)
 
     def _field(self, value: Any) -> Any:
-        # Sequences of our types are tuples; the lists of plain JSON are inside objects.
+        # Sequences in zot's types are tuples; lists of plain JSON occur only inside objects.
         if isinstance(value, list):
             return tuple(self.unpack(item) for item in value)
         return self.unpack(value)
 
     def plain(self, value: Any) -> Any:
-        """JSON with the placeholder for the working directory."""
+        """Replace the working directory by the placeholder."""
         return _replaced(value, self._cwd, CWD)
 
     def filled(self, value: Any) -> Any:
-        """JSON with the working directory for the placeholder."""
+        """Replace the placeholder by the working directory."""
         return _replaced(value, CWD, self._cwd)
 
 
@@ -96,7 +96,7 @@ def unpacked_model(line: Line, packer: Packer) -> Model:
 
 
 def request_shape(request: Request, packer: Packer) -> Line:
-    """What of a request counts: no times, no ids of ours, images by their digest."""
+    """Return the parts of a request to compare: no times, none of zot's ids, images as digests."""
     return {
         "model": request.model.id,
         "reasoning": request.reasoning,
@@ -124,12 +124,12 @@ def _block(block: Block, packer: Packer) -> Line:
 
 
 def same(recorded: Any, asked: Any) -> bool:
-    """Whether one is the other; where a secret was removed from the recorded one, any text may
-    stand: who replays it may have another key, or none.
+    """Return whether both are equal. A secret removed from the recorded one matches any text, as
+    the replay may use another key or none.
     """
     match recorded, asked:
         case {"tools": list(tools)}, {"tools": list()} if not BACKGROUND.keys().isdisjoint(tools):
-            # Of a cassette that was made when those counted.
+            # An older cassette, from when these tools were recorded.
             kept = [name for name in tools if name not in BACKGROUND]
             return same({**recorded, "tools": kept}, asked)
         case str(), str() if SECRET_GONE in recorded:
@@ -159,10 +159,10 @@ def _has_in_order(text: str, parts: Sequence[str]) -> bool:
 
 
 def nearest(asked: Line, recorded: Sequence[Line]) -> str:
-    """The recorded request that is most like it, and what differs."""
+    """Describe the most similar recorded request and the difference."""
     wanted = _lines(asked)
     texts = [_lines(request) for request in recorded]
-    # Lines in common, whatever their order: quick also for long transcripts.
+    # Compares common lines in any order: fast also for long transcripts.
     scores = [difflib.SequenceMatcher(None, wanted, text).quick_ratio() for text in texts]
     best = max(range(len(texts)), key=scores.__getitem__)
     diff = difflib.unified_diff(texts[best], wanted, "recorded", "asked", n=1, lineterm="")
@@ -190,13 +190,13 @@ def failure_shape(error: ProviderError) -> Line:
 
 
 def tool_failure(name: str, text: str) -> ToolError:
-    """The error of a tool that was recorded; its class says how the call ended."""
+    """Return the recorded error of a tool; its class tells how the call ended."""
     kind = {error.__name__: error for error in ToolError.__subclasses__()}.get(name, ToolError)
     return kind(text)
 
 
 def failure_of(line: Line) -> ProviderError:
-    """The error that was recorded; its class decides whether it is tried again."""
+    """Return the recorded error; its class decides whether the call is retried."""
     kind = _FAILURES.get(line["class"], ProviderError)
     return kind(
         line["message"],

@@ -1,6 +1,6 @@
 """A model server on loopback that speaks four APIs and misbehaves on demand.
 
-What it answers is in the prompt (see zot.testing.script). `python -m zot.testing.fakeserver`
+The prompt determines the answer (see zot.testing.script). `python -m zot.testing.fakeserver`
 serves until it is stopped; in tests, `with FakeServer() as server` and then `server.url`.
 """
 
@@ -49,12 +49,12 @@ FAULTS = frozenset(
         *("blank", "json", "type", "gzip", "redirect", "junk"),
     )
 )
-"""What `tries` ends."""
+"""Directives that `tries` limits."""
 OVERFLOW = "prompt is too long: 210000 tokens > 200000 maximum"
 
 
 class Seen(Struct):
-    """A request, as the server saw it."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -65,11 +65,11 @@ class Seen(Struct):
     outcome: str = "open"
     """ok, error, fault, or gone when the client closed first."""
     came: float = 0.0
-    """When it was here, by the monotonic clock, in seconds."""
+    """Time of arrival, by the monotonic clock, in seconds."""
     first: float = 0.0
-    """When its first delta was sent; 0: there was none."""
+    """Time when its first delta was sent; 0: there was none."""
     last: float = 0.0
-    """When the last of it was sent."""
+    """Time when the last part of the answer was sent."""
 
 
 class ClientGone(Exception):
@@ -77,11 +77,11 @@ class ClientGone(Exception):
 
 
 class FakeServer:
-    """One listening socket, a thread for each connection. `requests` keeps what was asked: all of
-    it, or the last `keep` requests.
+    """Server with one listening socket and a thread per connection. `requests` holds all requests,
+    or the last `keep`.
 
-    `GET /spent` tells how many seconds the server itself took since it was last asked: whoever
-    measures a client subtracts them.
+    `GET /spent` returns the seconds that the server itself took since the previous such request;
+    benchmarks of a client subtract them.
     """
 
     def __init__(
@@ -123,13 +123,13 @@ class FakeServer:
             thread.join()
 
     def wait_for(self, count: int, seconds: float = 10.0) -> list[Seen]:
-        """The requests, once there are that many and each has an outcome or hangs."""
+        """Wait until there are that many requests, or for the timeout; return the requests."""
         with self._changed:
             self._changed.wait_for(lambda: len(self.requests) >= count, seconds)
             return list(self.requests)
 
     def wait_outcome(self, outcome: str, seconds: float = 10.0, at: int = -1) -> bool:
-        """Whether a request, the last one, ended that way within the time."""
+        """Return whether a request (default: the last) got this outcome within the timeout."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: bool(self.requests) and self.requests[at].outcome == outcome, seconds
@@ -173,7 +173,7 @@ class FakeServer:
             sock.close()
 
     def _wrapped(self, sock: socket.socket) -> socket.socket:
-        """The socket that speaks, with TLS when the server has it."""
+        """Return the socket, wrapped in TLS if the server uses it."""
         if self._tls is None:
             return sock
         with self._lock:
@@ -210,7 +210,7 @@ class FakeServer:
                 self._changed.notify_all()
 
     def _take_spent(self) -> dict[str, float]:
-        with self._changed:  # the client may have its answer before the server is done with it
+        with self._changed:  # the client may get its answer before the server has finished
             self._changed.wait_for(lambda: not self._answering, 5)
             spent, self._spent = self._spent, dict.fromkeys(self._spent, 0.0)
         return spent
@@ -240,7 +240,7 @@ class FakeServer:
         return not times or self._is_early(call, times)
 
     def _is_early(self, call: replies.FakeCall, times: str) -> bool:
-        """Whether the call is one of the first so many attempts; counts it."""
+        """Count the call; return whether it is one of the first `times` attempts."""
         with self._lock:
             key = (call.prompt, call.turn)
             self._attempts[key] = self._attempts.get(key, 0) + 1
@@ -261,7 +261,7 @@ class FakeServer:
 
 
 class FakeConnection:
-    """HTTP on one socket, as little of it as a model client needs."""
+    """HTTP on one socket, reduced to what a model client needs."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -302,12 +302,12 @@ class FakeConnection:
         self.send(head(status, {**headers, **(extra or {})}) + data)
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not past the moment the client closes."""
+        """Sleep. Raises ClientGone when the client closes meanwhile."""
         if ready(self.sock.fileno(), timeout=seconds):
             raise ClientGone
 
     def hang(self) -> None:
-        """Wait until the client gives up or the server is stopped."""
+        """Wait until the client gives up or the server is stopped, then raise ClientGone."""
         self.sock.recv(1)
         raise ClientGone
 
@@ -320,7 +320,7 @@ class FakeConnection:
 
 
 def head_fault(connection: FakeConnection, turn: FakeTurn) -> bool:
-    """Faults in place of a stream; True when one was done."""
+    """Play a fault that replaces the stream; return False if there is none."""
     options = turn.options
     if options.get("hang") == "":
         connection.hang()
@@ -354,7 +354,7 @@ def head_fault(connection: FakeConnection, turn: FakeTurn) -> bool:
 
 
 class Player:
-    """Plays one streamed answer, with the pauses and faults that the turn asks for."""
+    """Sender of one streamed answer, with the pauses and faults of the turn."""
 
     def __init__(
         self, connection: FakeConnection, reply: replies.FakeReply, turn: FakeTurn, seen: Seen
@@ -412,7 +412,7 @@ class Player:
         return "ok"
 
     def _fault(self, deltas: int) -> tuple[str, int]:
-        """Which fault strikes, and after how many deltas: in the middle when it does not say."""
+        """Return the fault and the number of deltas before it; default: half of them."""
         for name in ("cut", "reset", "hang", "error"):
             if name in self._options:
                 value = self._options[name]
@@ -479,13 +479,13 @@ def head(status: int, headers: dict[str, str]) -> bytes:
 
 def shut(sock: socket.socket) -> None:
     try:
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # past TLS, which would wait for the client
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # below TLS, which would wait for the client
     except OSError:
         pass
 
 
 def listing(path: str) -> dict[str, Any]:
-    """The models, in the shape that the path's API uses."""
+    """Return the list of models, in the shape of the path's API."""
     if path.startswith("/v1beta"):
         return {"models": [{"name": f"models/{name}", "displayName": name} for name in MODELS]}
     if path.endswith("/api/tags"):
@@ -499,7 +499,7 @@ def listing(path: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="A fake model server on loopback.")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    server = FakeServer(parser.parse_args().port, keep=1)  # nobody here looks at them
+    server = FakeServer(parser.parse_args().port, keep=1)  # the requests are not used here
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     stop = threading.Event()

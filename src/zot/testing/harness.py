@@ -1,4 +1,4 @@
-"""Plays zot in a test of an extension, so that the test needs no model and no second program."""
+"""Stand-in for zot in tests of extensions, so that a test needs no model and no second program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zot.ext import Extension, Handler, Json, Result
 
 
 class Harness:
-    """Plays zot in a test of an extension.
+    """Stand-in for zot in a test of an extension.
 
     with Harness(ext) as zot:                          # or Harness(["./my-extension"])
         assert zot.call("weather", city="Berlin").text == "Berlin: sunny"
@@ -35,14 +35,15 @@ class Harness:
         answer: Callable[[dict[str, Json]], dict[str, Json]] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        """`tools` are what `call_tool` finds: functions of the arguments that return text.
-        `answer` plays the user: it gets an `ask` frame and returns the fields of the answer."""
+        """Start the extension. `tools` are available to `call_tool`: functions of the arguments
+        that return text. `answer` acts as the user: it gets an `ask` frame and returns the
+        fields of the answer."""
         self.hello: dict[str, Json] = {}
         self.commands: dict[str, dict[str, Json]] = {}
         self.tools: dict[str, dict[str, Json]] = {}
         self.subscribed: dict[str, Json] = {"events": [], "intercept": [], "fail_closed": False}
         self.frames: list[dict[str, Json]] = []
-        """All that the extension sent, in order."""
+        """All frames that the extension sent, in order."""
         self._ack: dict[str, Json] = {
             "protocol_version": 1,
             **dict.fromkeys(("zot_version", "provider", "model"), "test"),
@@ -90,14 +91,14 @@ class Harness:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- what a test does --------------------------------------------------------------------
+    # --- for the test ------------------------------------------------------------------------
 
     def command(self, name: str, args: str = "") -> dict[str, Json]:
-        """Run a command; its `command_response`."""
+        """Run a command; return its `command_response`."""
         return self._ask("command_response", "command_invoked", name=name, args=args)
 
     def call(self, name: str, /, **args: Json) -> Result:
-        """Call a tool."""
+        """Call a tool; return its result and progress."""
         frame = self._ask("tool_result", "tool_call", name=name, args=args)
         pieces = [
             progress for progress in self._seen("tool_progress") if progress["id"] == frame["id"]
@@ -105,18 +106,18 @@ class Harness:
         return Result(frame, [progress["text"] for progress in pieces])
 
     def event(self, name: str, /, **fields: Json) -> None:
-        """Tell about an event."""
+        """Send an event."""
         self.send("event", **self._event(name, fields))
 
     def intercept(self, name: str, /, **fields: Json) -> dict[str, Json]:
-        """Ask before something happens; the `event_intercept_response`."""
+        """Send an `event_intercept`; return the `event_intercept_response`."""
         return self._ask("event_intercept_response", "event_intercept", **self._event(name, fields))
 
     def key(self, panel_id: str, key: str, text: str = "") -> None:
         self.send("panel_key", panel_id=panel_id, key=key, text=text)
 
     def wait_for(self, type: str, **fields: Json) -> dict[str, Json]:
-        """The first frame of this type with these fields, sent before or soon."""
+        """Return the first frame of this type with these fields, waiting for it if needed."""
 
         def matching() -> list[dict[str, Json]]:
             frames = self._seen(type)
@@ -134,16 +135,16 @@ class Harness:
         self._in.flush()
 
     def close(self) -> int:
-        """Say shutdown and wait for the end; the exit code of a process."""
+        """Send shutdown and wait for the end; return the exit code of a process, else 0."""
         code = 0
         try:
             self.send("shutdown")
         except (BrokenPipeError, ValueError):
-            pass  # it has ended already, or was closed before
+            pass  # ended already, or closed before
         try:
             self._in.close()
         except BrokenPipeError:
-            pass  # what could not be sent above
+            pass  # the shutdown that could not be sent above
         if self._process is not None:
             try:
                 code = self._process.wait(self._timeout)
@@ -219,7 +220,7 @@ class Harness:
 
 
 def _environment() -> dict[str, str]:
-    """With `zot_ext` on Python's path, as zot itself starts an extension."""
+    """Return the environment with `zot_ext` on Python's path, as zot itself sets it."""
     sdk = Path(__file__).absolute().parent.parent / "extensions" / "sdk"
     path = [os.environ.get("PYTHONPATH", ""), str(sdk)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}

@@ -1,7 +1,7 @@
-"""The promises of the Provider protocol as checks, for people who write a model client.
+"""Checks of the Provider protocol, for authors of model clients.
 
-`stream_problems` judges the events of any call. `run_suite` drives a client that speaks HTTP
-through answers, faults and aborts of the fake server, and says what it got wrong.
+`stream_problems` checks the events of any call. `run_suite` drives an HTTP client through
+answers, faults and aborts of the fake server, and reports what it got wrong.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ TOOL = types.ToolSpec(
 )
 
 Make = Callable[[str], types.Provider]
-"""A client for the server at that URL."""
+"""Function that makes a client for the server at that URL."""
 
 
 class ExpectedAnswer(Frozen):
-    """What a prompt must come to: the text, the arguments of the calls, and the reason to stop."""
+    """Expected answer to a prompt: text, arguments of the calls, and stop reason."""
 
     prompt: str
     text: str = ""
@@ -38,7 +38,7 @@ class ExpectedAnswer(Frozen):
 
 
 class Failure(Frozen):
-    """What a prompt must fail with; `text` is what was streamed before."""
+    """Expected failure of a prompt; `text` is streamed before it."""
 
     prompt: str
     kinds: tuple[type[errors.ProviderError], ...]
@@ -82,7 +82,7 @@ ABORTS = ("hang", "hang:headers", "hang:2 text:4", "ttft:60000 text:1", "delay:6
 
 
 def run_suite(make: Make, model: types.Model) -> list[str]:
-    """What the client got wrong, one sentence each; nothing when it passes."""
+    """Return the client's errors, one sentence each; empty: it passes."""
     wrong: list[str] = []
 
     def note(about: str, problems: Iterator[str]) -> None:
@@ -101,7 +101,7 @@ def run_suite(make: Make, model: types.Model) -> list[str]:
 
 
 def stream_problems(events: Sequence[types.StreamEvent]) -> list[str]:
-    """What is wrong with the events of a call that ended well."""
+    """Return what is wrong with the events of a successful call."""
     if not events or not isinstance(events[-1], types.Finished):
         return ["the last event is not Finished"]
     last = events[-1]
@@ -138,7 +138,7 @@ def ask(model: types.Model, *messages: types.Message | str) -> types.Request:
 def play(
     make: Make, url: str, request: types.Request
 ) -> tuple[list[types.StreamEvent], errors.ProviderError | None]:
-    """The events of a call as far as it came, and what ended it."""
+    """Return the events of a call up to its end, and the error that ended it."""
     provider = make(url)
     events: list[types.StreamEvent] = []
     try:
@@ -204,7 +204,7 @@ def check_abort(make: Make, model: types.Model, server: FakeServer, prompt: str)
 
 
 def check_conversation(make: Make, model: types.Model, server: FakeServer) -> Iterator[str]:
-    """An answer with calls, an image and an error go back, and the server takes them."""
+    """Check that the server accepts a history with calls, an image and an error."""
     first, error = play(make, server.url, ask(model, "think:1\ntools:2"))
     if error is not None or not isinstance(first[-1], types.Finished):
         yield f"failed with {error!r}"
@@ -238,7 +238,7 @@ def check_redirect(make: Make, model: types.Model, server: FakeServer) -> Iterat
 
 
 def refused(server: FakeServer) -> Iterator[str]:
-    """What a real server would refuse in the last request."""
+    """Yield what a real server would refuse in the last request."""
     if not server.requests:
         yield "no request came"
         return

@@ -1,9 +1,9 @@
-"""Cassettes: a run written down (`--record`) and answered from (`--replay`), so that embedders can
-test with no network and no key. Model calls, tool results and frames are in it, and no credential:
-every line passes the redactor, and texts that come in pieces have passed it before (build.py).
+"""Cassettes: recordings of a run (`--record`) that can be replayed (`--replay`), so that embedders
+can test with no network and no key. They hold model calls, tool results and frames, but no
+credentials: every line passes the redactor, and streamed texts have passed it before (build.py).
 
 A cassette is JSON lines: a head, then one line for each model call, tool result and frame. Replay
-is strict: what is asked must be what was asked, in the same words.
+is strict: each request must equal a recorded one.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class NotRecorded(ProviderError):
 
 
 class Recorder(Wrapping):
-    """Writes the lines of one run as they happen."""
+    """Writer of one run's cassette, line by line."""
 
     def __init__(self, path: str, setup: Setup) -> None:
         self.listeners = (self.listen,)
         self.packer = Packer(setup.cwd)
         self._redactor = redactor_for(setup)
-        self._path = os.path.abspath(path)  # noqa: PTH100  a file that others open by the same text
+        self._path = os.path.abspath(path)  # noqa: PTH100  others open the file by the same string
         self._lock = threading.Lock()
         head = {"version": VERSION, "zot": zot.__version__, "provider": setup.info.name}
         line = {**head, "model": self.packer.pack(setup.model)}
@@ -74,7 +74,7 @@ class Recorder(Wrapping):
         self._add(kind, fields, os.O_APPEND)
 
     def _add(self, kind: str, fields: Line, how: int) -> None:
-        """Add a line. The file is open only meanwhile: a run that is killed leaves it whole."""
+        """Add a line. The file is closed after each, so that a killed run leaves it complete."""
         line = encode_json({"type": kind, **self._redactor.value(fields)})
         with self._lock:
             try:
@@ -84,7 +84,7 @@ class Recorder(Wrapping):
             except OSError as error:
                 raise ConfigError(f"cannot record to {self._path!r}: {error.strerror}") from error
 
-    # --- the Tape of a plan ------------------------------------------------------------------
+    # --- for the plan ------------------------------------------------------------------------
 
     def models(self, models: Models) -> Models:
         return RecordingModels(models, self)
@@ -99,7 +99,7 @@ class Recorder(Wrapping):
 
 
 class RecordingProvider:
-    """Passes every call on, and writes down what came of it."""
+    """Provider that forwards every call and records the outcome."""
 
     def __init__(self, provider: Provider, recorder: Recorder) -> None:
         self._provider = provider
@@ -154,13 +154,13 @@ class RecordingTool(WrappedTool):
             line["class"] = type(error).__name__
             raise
         finally:
-            # Nothing is written of a call that crashed or was aborted: it has no result.
+            # A call that crashed or was aborted has no result and is not recorded.
             if "output" in line or "error" in line:
                 self._recorder.write("tool", {**line, "progress": packer.plain(said)})
 
 
 class RecordingModels:
-    """The same models; what they answer is recorded."""
+    """Wrapper of models that records their answers."""
 
     def __init__(self, models: Models, recorder: Recorder) -> None:
         self.find, self.all, self.renew = models.find, models.all, models.renew
@@ -175,7 +175,7 @@ class RecordingModels:
 
 
 class Cassette(Wrapping):
-    """What was recorded, and how much of it was used."""
+    """A recorded run, and which of its calls were used."""
 
     replays = True
 
@@ -195,10 +195,10 @@ class Cassette(Wrapping):
         self._used: list[Line] = []
 
     def answer(self, request: Request) -> Line:
-        """The recorded call for a request; each can be had once.
+        """Return the recorded call for a request; each is used only once.
 
         Raises:
-            NotRecorded: there is none (left); shows the nearest and the difference.
+            NotRecorded: there is none (left); the text shows the nearest and the difference.
         """
         asked = request_shape(request, self.packer)
         with self._lock:
@@ -216,7 +216,7 @@ class Cassette(Wrapping):
                     return self._tools.pop(position)
         raise ToolError(f"replay: no result of {name!r} with these arguments was recorded")
 
-    # --- the Tape of a plan ------------------------------------------------------------------
+    # --- for the plan ------------------------------------------------------------------------
 
     def models(self, models: Models) -> Models:
         return ReplayModels(self)
@@ -237,7 +237,7 @@ class Cassette(Wrapping):
 
 
 class ReplayProvider:
-    """Answers from a cassette."""
+    """Provider that answers from a cassette."""
 
     def __init__(self, cassette: Cassette) -> None:
         self._cassette = cassette
@@ -251,15 +251,15 @@ class ReplayProvider:
         if "error" in line:
             raise failure_of(line["error"])
         if line.get("cancelled"):
-            cancel.wait()  # as it was: the end came from the client
+            cancel.wait()  # as recorded: the client aborted
             raise Cancelled
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no resources."""
 
 
 class ReplayTool(WrappedTool):
-    """Gives the recorded result; the tool itself does not run."""
+    """Tool that returns the recorded result; the real tool does not run."""
 
     def __init__(self, tool: Tool, cassette: Cassette) -> None:
         super().__init__(tool)
@@ -277,7 +277,7 @@ class ReplayTool(WrappedTool):
 
 
 class ReplayModels:
-    """The models that were recorded."""
+    """The recorded models."""
 
     def __init__(self, cassette: Cassette) -> None:
         self._cassette = cassette
@@ -304,7 +304,7 @@ class ReplayModels:
 
 
 def recorded(plan: Plan) -> Plan:
-    """The plan, with all that happens written down (`--record`).
+    """Return the plan with recording added (`--record`).
 
     Raises:
         ConfigError: the file cannot be written.
@@ -313,10 +313,10 @@ def recorded(plan: Plan) -> Plan:
 
 
 def replayed(options: Options, around: Surroundings) -> Plan:
-    """A plan that answers from the cassette (`--replay`): it needs neither key nor network.
+    """Return a plan that answers from the cassette (`--replay`), without key and network.
 
     Raises:
-        ConfigError: the file cannot be read, or is no cassette.
+        ConfigError: the file cannot be read, or is not a cassette.
     """
     if options.record:
         raise ConfigError("--record and --replay contradict each other: leave one of them out")
@@ -330,7 +330,7 @@ def replayed(options: Options, around: Surroundings) -> Plan:
 
 def _read(path: str) -> list[Line]:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123  one style with the descriptor above
+        with open(path, "rb") as file:  # noqa: PTH123  same style as the descriptor above
             lines = [msgspec.json.decode(line) for line in file if line.strip()]
     except OSError as error:
         raise ConfigError(f"cannot replay {path!r}: {error.strerror}") from error

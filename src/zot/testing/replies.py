@@ -1,4 +1,4 @@
-"""The four APIs as a server speaks them: a request to what was asked, a turn to its events."""
+"""Server side of the four APIs: parses requests and encodes turns as events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zot.testing.script import FakeTurn
 
 Dialect = Literal["anthropic", "chat", "responses", "google"]
 Piece = tuple[Literal["open", "delta", "close"], bytes]
-"""Faults and delays count deltas; `close` is what ends an answer."""
+"""Part of an answer: faults and delays count the deltas; `close` parts end the answer."""
 
 ARGS_PIECE = 8
 PARAMETERS = {"bash": "command", "read": "path", "write": "path", "edit": "path"}
@@ -29,7 +29,7 @@ def dumps(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         text.encode()
         return text
-    except UnicodeEncodeError:  # half a pair: only an escape can carry it
+    except UnicodeEncodeError:  # half a surrogate pair: only an escape can carry it
         return json.dumps(value, separators=(",", ":"))
 
 
@@ -39,7 +39,7 @@ def sse(value: Any, event: str = "") -> bytes:
 
 
 class FakeCall(Struct):
-    """A request, reduced to what choosing an answer needs."""
+    """A request, reduced to what is needed to choose the answer."""
 
     dialect: Dialect
     model: str
@@ -69,7 +69,7 @@ def text_of(content: Any) -> str:
 
 
 Said = tuple[str, str]
-"""Who spoke (user, assistant, tool), and the text when it was the user."""
+"""Role (user, assistant, tool) and text of a message; only the user's text matters."""
 
 
 def responses_history(body: dict[str, Any]) -> Iterator[Said]:
@@ -89,7 +89,7 @@ def google_history(body: dict[str, Any]) -> Iterator[Said]:
             continue
         if any("functionResponse" in part for part in parts):
             yield "tool", ""
-        # Messages of the user that follow one another come as one, with a part for each.
+        # Consecutive user messages come as one, with a part for each.
         for part in parts:
             if text := part.get("text"):
                 yield "user", text
@@ -113,7 +113,7 @@ HISTORIES: dict[Dialect, Callable[[dict[str, Any]], Iterator[Said]]] = {
     "responses": responses_history,
     "google": google_history,
 }
-"""The conversation of a request, message by message."""
+"""Function per API that yields the messages of a request."""
 
 
 def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> FakeCall:
@@ -137,7 +137,7 @@ def read_call(dialect: Dialect, path: str, body: dict[str, Any], size: int) -> F
 
 
 def offered(dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
-    """The tools of a request: name to schema."""
+    """Return the tools of a request: name to schema."""
     tools = body.get("tools") or []
     if dialect == "google":
         tools = [tool for group in tools for tool in group.get("functionDeclarations", [])]
@@ -155,7 +155,7 @@ class FakeBlock(Struct):
     name: str = ""
     args: str = ""
     signature: str = "c2lnbmVk"
-    """Of a thought, where the API signs it."""
+    """Signature of a thought, where the API signs it."""
 
 
 class FakeReply(Struct):
@@ -222,7 +222,7 @@ def pieces_of(args: str, options: dict[str, str]) -> list[str]:
 
 
 def deltas(texts: tuple[str, ...], encode: Any) -> Iterator[Piece]:
-    """Each text encoded, the work done once for equal ones: benchmarks send 20,000."""
+    """Encode each text, equal ones only once: benchmarks send 20,000."""
     known: dict[str, bytes] = {}
     for text in texts:
         data = known.get(text)
@@ -231,7 +231,7 @@ def deltas(texts: tuple[str, ...], encode: Any) -> Iterator[Piece]:
         yield "delta", data
 
 
-# --- the four ------------------------------------------------------------------------------
+# --- the four APIs -------------------------------------------------------------------------
 
 
 def anthropic_pieces(reply: FakeReply) -> Iterator[Piece]:
@@ -441,7 +441,7 @@ PIECES: dict[Dialect, Callable[[FakeReply], Iterator[Piece]]] = {
     "responses": responses_pieces,
     "google": google_pieces,
 }
-"""An answer as the API's events."""
+"""Function per API that encodes an answer as events."""
 
 
 KINDS = {
@@ -465,7 +465,7 @@ def error_body(dialect: Dialect, status: int, message: str) -> dict[str, Any]:
 
 
 def stream_error(dialect: Dialect, kind: str) -> bytes:
-    """An error that comes inside the stream, after the 200."""
+    """Return an error event for inside the stream, after the 200."""
     message = f"scripted {kind}"
     match dialect:
         case "anthropic":

@@ -1,4 +1,4 @@
-"""What a real server would refuse: the rules of each API for a request, as far as known."""
+"""Rules of each API for a request, as far as known: what a real server would refuse."""
 
 from __future__ import annotations
 
@@ -119,5 +119,5 @@ _PROBLEMS: dict[Dialect, Callable[[dict[str, Any]], list[str]]] = {
 
 
 def problems(dialect: Dialect, body: dict[str, Any]) -> list[str]:
-    """What is wrong with a request; nothing when a server would take it."""
+    """Return what is wrong with a request; empty: a server would accept it."""
     return _PROBLEMS[dialect](body)

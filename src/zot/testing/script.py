@@ -1,7 +1,7 @@
-"""The script language of the fake model server: the text of a prompt says what the answer is.
+"""Script language of the fake model server: the text of a prompt determines the answer.
 
 A line of the last user message is a script line when every word on it is a directive; other lines
-are prose and are ignored. Without a script line the server says the message back.
+are prose and are ignored. Without a script line the server repeats the message.
 
 Content, in order:
     text:N           N small text deltas
@@ -11,7 +11,7 @@ Content, in order:
     surrogate        half of a surrogate pair in an escape
     think:N          N reasoning deltas, signed where the API signs them
     tool:NAME:ARG    a tool call (to the end of the line); ARG goes into the parameter that the
-                     offered schema asks for, or is the raw arguments when it starts with `{`
+                     offered schema has, or is the raw arguments when it starts with `{`
     read:PATH        the same as tool:read:PATH
     tools:K[:CMD]    K parallel bash calls of `true`, or of CMD (to the end of the line)
     badargs          a bash call whose arguments are not JSON
@@ -39,7 +39,7 @@ Faults:
     cut:head         close in the middle of the head
     reset[:N]        the same with a TCP reset
     error[:TYPE]     an error event in the middle      garbage    lines that are not events
-    nostop           leave out what ends an answer     refuse     the model refuses
+    nostop           omit the end of the answer        refuse     the model refuses
     html, blank, json   200 with a page, with nothing, with a JSON document
     type:MIME        another content type              gzip       a compressed body nobody asked for
     redirect:URL     302 to there                      junk       an answer that is not HTTP
@@ -86,16 +86,16 @@ UNICODE = (
 
 
 class FakeTurn(Struct):
-    """What the server does for one model call."""
+    """Behaviour of the server for one model call."""
 
     content: list[Content] = []
     options: dict[str, str] = {}
     rounds: int | None = 1
-    """None: for ever."""
+    """Number of times that the turn is used; None: for ever."""
 
 
 def parse_script(text: str) -> list[FakeTurn] | None:
-    """The turns a prompt scripts; None when it holds no script line."""
+    """Return the turns that a prompt scripts; None: it has no script line."""
     groups: list[list[tuple[str, str]]] = [[]]
     named = False
     for line in text.splitlines():
@@ -111,7 +111,7 @@ def parse_script(text: str) -> list[FakeTurn] | None:
 
 
 def parse_line(line: str) -> list[tuple[str, str]] | None:
-    """The directives of a line, or None when it is prose."""
+    """Return the directives of a line; None: it is prose."""
     words: list[tuple[str, str]] = []
     rest = line.strip()
     while rest:
@@ -151,7 +151,7 @@ def build_turn(words: list[tuple[str, str]]) -> FakeTurn:
 
 
 def build_content(name: str, value: str, size: int) -> list[Content] | None:
-    """What a directive adds to the answer; None when it is not about content."""
+    """Return the content that a directive adds to the answer; None: it adds none."""
     match name:
         case "text" | "think":
             return [(name, (delta_of(size),) * int(value))]
@@ -185,7 +185,7 @@ def delta_of(size: int) -> str:
 
 
 def pick_turn(turns: list[FakeTurn], index: int) -> FakeTurn:
-    """The turn for the model call of that number after the user message."""
+    """Return the turn for the model call with that index after the user message."""
     for turn in turns:
         if turn.rounds is None or index < turn.rounds:
             return turn
@@ -194,7 +194,7 @@ def pick_turn(turns: list[FakeTurn], index: int) -> FakeTurn:
 
 
 def turn_for(prompt: str, index: int) -> FakeTurn:
-    """What to do for a prompt: its script, or to say it back once and then be done."""
+    """Return the scripted turn for a prompt; without script, repeat the prompt, then "done"."""
     turns = parse_script(prompt)
     if turns is not None:
         return pick_turn(turns, index)

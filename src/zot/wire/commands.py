@@ -1,5 +1,5 @@
-"""What a client can ask of a runtime. The field names are those of the zot wire, so that its
-dialect decodes straight into these types; other dialects build them by hand.
+"""Commands that a client can send to a runtime. The fields are named as on the zot wire, so that
+its dialect decodes straight into these types; other dialects build them by hand.
 """
 
 from typing import Annotated, Literal, final, get_args
@@ -22,7 +22,7 @@ class ImageData(Frozen):
 
 
 class LimitsData(Frozen):
-    """What each prompt may use up, where it does not say itself."""
+    """Default limits of each prompt."""
 
     max_steps: Whole | None = None
     max_cost: Amount | None = None
@@ -36,25 +36,25 @@ class Prompt(Command, LimitsData, tag="prompt"):
     message: str = ""
     images: tuple[ImageData, ...] | None = None
     run: str = ""
-    """With --durable: the client's own name for the run. The same one again is not run twice."""
+    """With --durable: the client's name for the run. A name that is known is not run again."""
 
 
 class ResumeRun(Command, tag="resume_run"):
-    """Say how a run goes on that is held after a crash."""
+    """Continue a run that is held after a crash, or end it as failed."""
 
     run: str
     decision: Literal["continue", "fail"] = "continue"
 
 
 class RetryPrompt(Command, tag="retry_prompt"):
-    """Answer the last prompt once more, which failed or was aborted; it is not said again."""
+    """Retry the last prompt, which failed or was aborted; its message is not added again."""
 
 
 class Events(Command, tag="events"):
-    """With --durable: the events that were sent behind a number, also by processes before."""
+    """With --durable: read the events after a sequence number, also those of earlier processes."""
 
     after: Count = field(default=0, name="from")
-    """The `seq` of the last frame that is known."""
+    """The `seq` of the last frame that the client has."""
     limit: Whole = 1000
 
 
@@ -64,16 +64,16 @@ class AddedMessage(Command):
 
 
 class Steer(AddedMessage, tag="steer"):
-    """Put a message into the running turn, after the current tool."""
+    """Add a message to the running turn, after the current tool."""
 
 
 class FollowUp(AddedMessage, tag="follow_up"):
-    """Put a message into the running prompt, for when the model would stop."""
+    """Add a message to the running prompt, delivered when the model would stop."""
 
 
 class Abort(Command, tag="abort"):
     target: str | int | float | None = None
-    """The id of a prompt or compact that runs or waits; by default the running one."""
+    """Id of a running or queued prompt or compact; default: the running one."""
 
 
 class Compact(Command, tag="compact"):
@@ -95,7 +95,7 @@ class SetModel(Command, tag="set_model"):
     model: str
     """An id, or PROVIDER/ID."""
     provider: str = ""
-    """Whose model it is; empty: the present one's."""
+    """Provider of the model; empty: the current one."""
 
 
 class SetReasoning(Command, tag="set_reasoning"):
@@ -103,18 +103,18 @@ class SetReasoning(Command, tag="set_reasoning"):
 
 
 class SetJail(Command, tag="set_jail"):
-    """Keep the tools inside the working directory, or let them out."""
+    """Confine the tools to the working directory, or lift that."""
 
     jail: bool
 
 
 class GetModels(Command, tag="get_models"):
     all: bool = False
-    """Of every provider with a credential; by default of the present one."""
+    """List the models of every provider with a credential; default: the current provider."""
 
 
 class GetCommands(Command, tag="get_commands"):
-    """What a person can type after a slash: commands of extensions, skills, prompt files."""
+    """List the slash commands: those of extensions, skills and prompt files."""
 
 
 class RunCommand(Command, tag="run_command"):
@@ -123,11 +123,11 @@ class RunCommand(Command, tag="run_command"):
     name: str
     args: str = ""
     submit: bool = True
-    """Run the prompt that the command gives, if it gives one."""
+    """Run the prompt that the command returns, if any."""
 
 
 class ReloadExt(Command, tag="reload_ext"):
-    """Stop all extensions and start those that are there now; the conversation goes on."""
+    """Stop all extensions and start those installed now; the conversation continues."""
 
 
 class OfPanel(Command):
@@ -136,14 +136,14 @@ class OfPanel(Command):
 
 
 class PanelKey(OfPanel, tag="panel_key"):
-    """A key for a panel of an extension, told by `ext_panel`."""
+    """Send a key to a panel of an extension, which `ext_panel` announced."""
 
     key: str
     text: str = ""
 
 
 class PanelResize(OfPanel, tag="panel_resize"):
-    """How many columns and rows a panel of an extension has now."""
+    """Report the new size of an extension's panel, in columns and rows."""
 
     width: Whole
     height: Whole
@@ -153,45 +153,45 @@ class PanelClose(OfPanel, tag="panel_close"): ...
 
 
 class RunShell(Command, tag="run_shell"):
-    """Run a shell command of the user's; it and its output go into the transcript."""
+    """Run a shell command of the user; add it and its output to the transcript."""
 
     command: str
     hidden: bool = False
-    """The model does not see it."""
+    """Hide the command and its output from the model."""
 
 
 class AbortShell(Command, tag="abort_shell"):
-    """End the shell commands that run."""
+    """Kill the running shell commands."""
 
 
 class NewSession(Command, tag="new_session"):
-    """Begin anew; the session before it stays."""
+    """Start a new session; the previous one is kept."""
 
 
 class ListSessions(Command, tag="list_sessions"):
-    """What is kept of this directory, latest first."""
+    """List the stored sessions of this directory, latest first."""
 
     all: bool = False
-    """Of all directories."""
+    """List the sessions of all directories."""
     limit: Count = 100
 
 
 class LoadSession(Command, tag="load_session"):
-    """Go on with a kept session."""
+    """Continue a stored session."""
 
     session: str
     """A path, the beginning or end of an id, or `latest`."""
 
 
 class ForkSession(Command, tag="fork_session"):
-    """Copy a session into a new file, and go on there."""
+    """Copy a session into a new file and continue there."""
 
     session: str = ""
     """Empty: the current one."""
     at: str | Count | None = None
-    """Up to this entry, or so many messages; by default all."""
+    """Copy up to this entry id, or this number of messages; default: all."""
     load: bool = True
-    """Go on with the copy."""
+    """Continue with the copy."""
 
 
 class ExportSession(Command, tag="export_session"):
@@ -199,11 +199,11 @@ class ExportSession(Command, tag="export_session"):
     """Empty: the current one."""
     format: Literal["zotsession", "json", "markdown", "html", "pi"] = "zotsession"
     path: str = ""
-    """A file or directory to write to; empty: the answer carries the content."""
+    """File or directory to write to; empty: the response carries the content."""
 
 
 class Checkpoints(Command, tag="checkpoints"):
-    """The prompts of the conversation: where `rewind` can go back to."""
+    """List the prompts of the conversation, which `rewind` can go back to."""
 
 
 class Rewind(Command, tag="rewind"):
@@ -214,13 +214,13 @@ class Rewind(Command, tag="rewind"):
     conversation: bool = True
     files: bool = True
     preview: bool = False
-    """Only say what would be done."""
+    """Report what would change, without changing it."""
     force: bool = False
-    """Also files that someone else changed."""
+    """Restore also files that someone else changed."""
 
 
 class GetChanges(Command, tag="get_changes"):
-    """What tools changed in the files of the user's in this session."""
+    """List the changes that tools made to the user's files in this session."""
 
 
 class TextData(Frozen, tag_field="type", tag="text"):
@@ -228,7 +228,7 @@ class TextData(Frozen, tag_field="type", tag="text"):
 
 
 class ImageBlockData(ImageData, tag_field="type", tag="image"):
-    """Here the picture itself is needed, not its size."""
+    """An image with its data, where an event has only its size."""
 
 
 class ToolCallData(Frozen, tag_field="type", tag="tool_call"):
@@ -251,7 +251,7 @@ class MessageData(Frozen):
 
 
 class SetMessages(Command, tag="set_messages"):
-    """Replace the transcript, by an embedder that keeps its own."""
+    """Replace the transcript; for embedders that keep their own."""
 
     messages: tuple[MessageData, ...]
 
@@ -266,32 +266,32 @@ class Answer(Command, tag="answer"):
 
 
 class OpenAgent(Command, tag="open_agent"):
-    """One more agent in this process (feature `agents`); what is left out is as at its start."""
+    """Open another agent (feature `agents`); omitted fields are those the process started with."""
 
     agent: str = ""
-    """Its name, at most 64 bytes; empty: one is made up."""
+    """Name of the agent, at most 64 bytes; empty: generate one."""
     cwd: str = ""
     provider: str = ""
     model: str = ""
     session: str = ""
-    """A session file to go on with, or to begin; empty: it is kept in memory."""
+    """Session file to continue or create; empty: keep the session in memory."""
     tools: tuple[str, ...] | None = None
     limits: LimitsData | None = None
     approve: tuple[str, ...] | None = None
-    """Tools to ask about before they run, as `--approve`."""
+    """Tools that need approval before they run, as with `--approve`."""
     jail: bool | None = None
     durable: bool = False
-    """A run that a crash cuts off goes on when the session is opened again; needs a session."""
+    """Continue a run cut off by a crash when the session is opened again; needs a session."""
 
 
 class CloseAgent(Command, tag="close_agent"):
-    """Abort what an agent does and let go of it; answered when it is gone."""
+    """Abort and close an agent; the response is sent once it is closed."""
 
     agent: str
 
 
 class ListAgents(Command, tag="list_agents"):
-    """The named agents."""
+    """List the named agents."""
 
 
 class Approve(Command, tag="approve"):
@@ -300,19 +300,19 @@ class Approve(Command, tag="approve"):
     request_id: str
     decision: Literal["allow", "deny", "allow_session", "allow_project"]
     reason: str = ""
-    """Of a denial; the model reads it."""
+    """Reason for a denial, shown to the model."""
     pattern: str = ""
-    """What `allow_project` allows from now on; empty: what the request offered."""
+    """Pattern that `allow_project` stores; empty: the one the request offered."""
     args: dict[str, Json] | None = None
-    """Arguments to run the tool with, in the place of the model's."""
+    """Arguments to run the tool with, replacing the model's."""
 
 
 class GetApprovals(Command, tag="get_approvals"):
-    """What runs without a question, because it was allowed for the project or this session."""
+    """List the rules for calls that run without approval, in the project or this session."""
 
 
 class RemoveApproval(Command, tag="remove_approval"):
-    """Ask again from now on."""
+    """Require approval again."""
 
     tool: str
     pattern: str
@@ -363,7 +363,7 @@ AnyCommand = Hello | Ping | Prompt | OtherCommand
 BY_NAME: dict[str, type[AnyCommand]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)
 }
-"""Every command by its word."""
+"""Every command by its `type`."""
 
 Change = (
     Clear
@@ -379,4 +379,4 @@ Change = (
     | AbortShell
     | ResumeRun
 )
-"""Commands that are done when they are answered."""
+"""Commands that are finished when their response is sent."""

@@ -1,10 +1,10 @@
-"""The frames of a durable session in a file beside it, each with its `seq`: what a client missed
-it reads there, and others can follow. Knows lines and numbers, not what a frame says.
+"""The event log: the frames of a durable session, in a file beside it, each with its `seq`. Clients
+read there what they missed, and others can follow. It knows lines and numbers, not their meaning.
 
-One line a frame, in order, with a checksum at its end: a damaged one is left out. A full file is
-kept once, as `.1`; what is older is gone, and a head in each file says up to which number. Every
-process begins with a head of its own: so one that lost the session to it, and does not know yet,
-notices and adds nothing more.
+One line per frame, in order, with a checksum at its end; damaged lines are skipped. A full file is
+rotated to `.1` and the `.1` before it is lost; a head line in each file has the last lost number.
+Every process begins by writing a head, so that a process that lost the session to it without
+knowing notices the head and stops writing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from zot.wire.zot import stamped
 
 MAX_FILE = 32 * 1024 * 1024
 GAP = 1000
-"""Numbers left out at each start: after a power cut a client may have heard more than was kept."""
+"""Numbers skipped at each start: before a power cut a client may have received unsaved frames."""
 CHUNK = 64 * 1024
 TICK = 0.05
-"""Seconds between two looks at a file that is followed."""
+"""Polling interval of a followed file, in seconds."""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _SEQ = b',"seq":'
 _HEAD = b'{"type":"event_log","after":'
@@ -42,10 +42,10 @@ _CRC_LENGTH = len(b',"crc":"00000000"}\n')
 class EventPage(Frozen):
     lines: list[bytes]
     last: int
-    """Number of the last line here; where there is none, the number that was asked for."""
+    """Number of the last line read; without lines, where the next read continues."""
     more: bool = False
     expired: bool = False
-    """Some of what was asked for is gone: these are the lines from the oldest on."""
+    """Some requested frames are lost: the lines start at the oldest one left."""
 
 
 def log_path(session: str) -> str:
@@ -53,28 +53,28 @@ def log_path(session: str) -> str:
 
 
 class EventLog:
-    """What the process that holds the session writes. The caller sees to it that one thread at a
-    time does."""
+    """Writer of the log, in the process that holds the session. Not thread-safe: the caller must
+    serialize calls."""
 
     def __init__(self, session: str) -> None:
-        """Raises OSError when the file cannot be opened."""
+        """Open the log. Raises OSError when the file cannot be opened."""
         self.path = log_path(session)
         self._fd = self._opened()
         self._size = _cut_torn_end(self._fd)
         self._broken = False
         self._over = False
-        """Closed, or another process writes it now."""
+        """The log was closed, or another process has taken it over."""
         last = last_seq(self._fd, self._size, self.path)
         self.seq = last + GAP if last else 0
-        """Number of the last frame, kept or not."""
+        """Number of the last frame, stored or not."""
         try:
             self._begin(self.seq)
         except OSError:
-            pass  # a full disk: said with the first frame that cannot be kept
+            pass  # a full disk: reported with the first frame that cannot be stored
 
     def append(self, line: bytes, tag: Any = UNSET) -> bytes:
-        """Number a frame and keep it; the line as it was kept. A full disk costs the log, never
-        the run: who asks for what is missing is told so."""
+        """Number and store a frame; return the numbered line. A full disk breaks the log, never
+        the run: readers of missing frames get `expired`."""
         self.seq += 1
         line = stamped(line, self.seq, tag)
         try:
@@ -88,17 +88,17 @@ class EventLog:
         return line
 
     def number(self) -> int:
-        """The number of a frame that is not kept: an answer to a command."""
+        """Return the number for a frame that is not stored: the response to a command."""
         self.seq += 1
         return self.seq
 
     @property
     def has_frames(self) -> bool:
-        """Whether anything was ever kept."""
+        """Whether the current file holds a frame."""
         return any(seq_of(line) for line in _good(_backwards(self._fd, self._size), self.path))
 
     def last_done(self) -> dict[str, Any] | None:
-        """The last `done` that was kept."""
+        """Return the last stored `done` frame."""
         for line in _good(_backwards(self._fd, self._size), self.path):
             if line.startswith(_DONE):
                 frame: dict[str, Any] = decode(line)
@@ -110,14 +110,14 @@ class EventLog:
         os.close(self._fd)
 
     def _is_ours(self) -> bool:
-        """Whether nobody has begun after this process. A last line of one before it may still
-        come; who reads passes over it."""
+        """Return False once another process has taken the log over. An earlier process may still
+        add one last line; readers skip it."""
         try:
             now = os.stat(self.path)  # noqa: PTH116  once a frame: a Path costs three times as much
         except FileNotFoundError:
             now = None
         if now is None or (now.st_ino == self._inode and now.st_size < self._size):
-            self._broken = True  # somebody tidied up
+            self._broken = True  # the file was deleted or truncated
         elif now.st_ino != self._inode:
             self._over = True
         elif now.st_size > self._size:
@@ -127,7 +127,7 @@ class EventLog:
         return not self._over
 
     def _turn(self) -> None:
-        """Go on in an empty file. After a failure nothing older can be relied on."""
+        """Rotate to an empty file; after a failure, delete the old files, which have gaps."""
         if self._broken:
             Path(self.path).unlink(missing_ok=True)
             Path(f"{self.path}.1").unlink(missing_ok=True)
@@ -159,8 +159,8 @@ class EventLog:
 
 
 def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20) -> EventPage:
-    """The frames behind a number, at most so many and so many bytes; of a session that is in use
-    or not."""
+    """Return the frames after a number: at most `limit` frames, and about `most` bytes. The
+    session may be in use."""
     lines: list[bytes] = []
     missing = True
     oldest = last = 0
@@ -176,7 +176,7 @@ def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20
             last = max(last, last_seq(fd, size, path))
             for line in _good(_lines(fd, _offset_behind(fd, size, after), size), path):
                 if seq_of(line) <= (seq_of(lines[-1]) if lines else after):
-                    continue  # known, or of a process that had lost the session
+                    continue  # already read, or from a process that had lost the session
                 if len(lines) >= limit or most < 0:
                     return EventPage(lines, seq_of(lines[-1]), True, after < oldest)
                 lines.append(line)
@@ -188,8 +188,8 @@ def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20
 
 
 def follow_lines(session: str, after: int, wait: Callable[[], bool]) -> Iterator[bytes]:
-    """The frames behind a number, and those that come, until `wait` (called when there are none
-    for now) says False. A line of the type `cursor_expired` stands for what is gone."""
+    """Yield the frames after a number and new ones as they come, until `wait` (called when there
+    are none) returns False. A line of type `cursor_expired` stands for lost frames."""
     seen: tuple[int, int] | None = None
     while True:
         try:
@@ -211,12 +211,12 @@ def follow_lines(session: str, after: int, wait: Callable[[], bool]) -> Iterator
 
 
 def tick() -> bool:
-    time.sleep(TICK)  # nothing tells portably when a file has grown
+    time.sleep(TICK)  # there is no portable notification of file growth
     return True
 
 
 def seq_of(line: bytes) -> int:
-    """The number of a frame; 0: it has none. It stands last but for the prompt's id."""
+    """Return a frame's number, or 0. Only the prompt's id may follow it in the line."""
     at = line.rfind(_SEQ)
     if at < 0:
         return 0
@@ -234,10 +234,10 @@ def last_seq(fd: int, size: int, path: str) -> int:
 
 
 def _head(fd: int, size: int) -> int:
-    """Up to which number frames are not in this file."""
+    """Return the number before the first frame of this file."""
     for line in map(_unsealed, _lines(fd, 0, size)):
         if line is None:
-            continue  # the head, perhaps: then the first frame says it
+            continue  # perhaps the damaged head: use the first frame instead
         return _after(line) if line.startswith(_HEAD) else max(0, seq_of(line) - 1)
     return 0
 
@@ -256,8 +256,8 @@ def _sealed(line: bytes) -> bytes:
 
 
 def _unsealed(line: bytes) -> bytes | None:
-    """The line without its checksum; None: it is damaged. Older files have none: there a line
-    counts when it is a frame with a number, or a head."""
+    """Return the line without its checksum; None: it is damaged. Older files have no checksums:
+    there, a frame with a number or a head is valid."""
     end = line[-_CRC_LENGTH:]
     if end.startswith(_CRC) and end.endswith(b'"}\n'):
         body = line[:-_CRC_LENGTH]
@@ -269,13 +269,13 @@ def _unsealed(line: bytes) -> bytes | None:
         return None
     if not isinstance(frame, dict):
         return None
-    # Only the prompt's id may stand behind the number: anything else is a damaged checksum.
+    # Only the prompt's id may follow the number: anything else is a damaged checksum.
     last = [name for name in frame if name != "prompt_id"][-1]
     return line if last in ("seq", "after") and isinstance(frame[last], int) else None
 
 
 def _good(lines: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Those that are as they were written, without their checksums."""
+    """Yield the undamaged lines, without their checksums."""
     for line in lines:
         whole = _unsealed(line)
         if whole is not None:
@@ -285,7 +285,7 @@ def _good(lines: Iterator[bytes], path: str) -> Iterator[bytes]:
 
 
 def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
-    """The whole lines between two places; half a line at the end is being written."""
+    """Yield the complete lines between two offsets; a partial last line is still being written."""
     lines = LineCutter()
     while start < end and (data := os.pread(fd, min(CHUNK, end - start), start)):
         start += len(data)
@@ -294,8 +294,8 @@ def _lines(fd: int, start: int, end: int) -> Iterator[bytes]:
 
 
 def _backwards(fd: int, end: int) -> Iterator[bytes]:
-    """The whole lines from the last to the first."""
-    pieces: list[bytes] = []  # of the line whose beginning was not read yet, the last one first
+    """Yield the complete lines, last one first."""
+    pieces: list[bytes] = []  # parts of the line whose start is not read yet, last part first
     while end > 0:
         start = max(0, end - CHUNK)
         first, *whole = os.pread(fd, end - start, start).split(b"\n")
@@ -310,7 +310,7 @@ def _backwards(fd: int, end: int) -> Iterator[bytes]:
 
 
 def _offset_behind(fd: int, size: int, after: int) -> int:
-    """Where a line begins behind which all frames have higher numbers; near, not exact."""
+    """Return the offset of a line at or shortly before the first frame numbered above `after`."""
     low, high = 0, size
     while high - low > 4 * CHUNK:
         middle = (low + high) // 2
@@ -325,9 +325,9 @@ def _offset_behind(fd: int, size: int, after: int) -> int:
 
 
 def _next_seq(fd: int, start: int, end: int) -> tuple[int, int]:
-    """The number of the first whole and good frame behind a place, and where it ends; 0: none."""
+    """Return number and end offset of the first undamaged frame after `start`; number 0: none."""
     lines = _lines(fd, start, end)
-    at = start + len(next(lines, b""))  # it began before
+    at = start + len(next(lines, b""))  # may be the rest of a line begun before
     for line in lines:
         at += len(line)
         if (whole := _unsealed(line)) is not None and (seq := seq_of(whole)):
@@ -336,7 +336,7 @@ def _next_seq(fd: int, start: int, end: int) -> tuple[int, int]:
 
 
 def _cut_torn_end(fd: int) -> int:
-    """Take half a line off the end; the size that is left."""
+    """Truncate a partial last line; return the remaining size."""
     size = os.fstat(fd).st_size
     while size and os.pread(fd, 1, size - 1) != b"\n":
         start = max(0, size - CHUNK)

@@ -1,5 +1,5 @@
-"""The event log of a durable session for a second reader: typed events, from any process, without
-the agent that writes them.
+"""Reader of a durable session's event log: typed events, in any process, without the agent that
+writes them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from zot.wire.parse import Response, Unknown, parse_frame
 
 
 class KeptEvent(Frozen):
-    """An event of the log."""
+    """An event of the event log."""
 
     seq: int
-    """Its number: what comes behind it is asked for with this."""
+    """Number of the event; pass it as `after` to read the events that follow."""
     event: EventFrame | Unknown
-    """`Unknown` of the type `cursor_expired`: what was asked for is not kept any more."""
+    """`Unknown` of type `cursor_expired` when some requested events are no longer stored."""
 
 
 def follow(
@@ -29,9 +29,9 @@ def follow(
     once: bool = False,
     wait: Callable[[], bool] | None = None,
 ) -> Iterator[KeptEvent]:
-    """The events of a durable session behind a number, and those that come: read-only, from any
-    process of this machine, while it runs and afterwards. `once` ends with the last one there is;
-    `wait` is called when there are none for now, and ends it by False.
+    """Yield the events of a durable session after a number, and new ones as they come. Read-only;
+    works in any process of this machine, while the session runs and afterwards. `once`: stop after
+    the last stored event. `wait` is called when there are no events; False ends the iteration.
     """
     pause = wait or ((lambda: False) if once else tick)
     for line in follow_lines(os.fspath(session), after, pause):

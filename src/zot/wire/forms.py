@@ -1,5 +1,5 @@
-"""A question of an extension as a form, and what a filled one says: ACP and MCP have the same. No
-input or output."""
+"""Questions of extensions as elicitation forms, and filled forms as answers; used by ACP and MCP.
+No input or output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CREATE = "elicitation/create"
 
 
 def form_of(ask: ExtensionAsk) -> tuple[str, dict[str, Any]]:
-    """What the form says, and the schema of what it asks for."""
+    """Return the form's message and the JSON Schema of its fields."""
     title = ask.title or ask.message or ask.extension
     message = f"{title}\n{ask.message}" if ask.title and ask.message else title
     schema: dict[str, Any]
@@ -34,7 +34,7 @@ def form_of(ask: ExtensionAsk) -> tuple[str, dict[str, Any]]:
 
 
 def answer_of(ask: ExtensionAsk, filled: Any) -> PersonAnswer:
-    """What a person said; whatever is no clear answer is none."""
+    """Convert a filled form to an answer; anything unclear counts as cancelled."""
     match filled:
         case {"action": "decline"} if ask.method == "confirm":
             return PersonAnswer()

@@ -1,4 +1,4 @@
-"""Every frame the zot wire sends, as a type. The SDK hands the same types to embedders, `zot
+"""Types of all frames that the zot wire sends. The SDK hands the same types to embedders, `zot
 schema` prints them as JSON Schema, and a client parses lines back into them.
 """
 
@@ -19,7 +19,7 @@ from zot.text import Frozen
 
 
 class BlockShape(Frozen, tag_field="type"):
-    """Base of what a message is made of."""
+    """Base of the content blocks of a message."""
 
 
 class TextBlock(BlockShape, tag="text"):
@@ -29,7 +29,7 @@ class TextBlock(BlockShape, tag="text"):
 class ImageBlock(BlockShape, tag="image"):
     mime_type: str
     bytes: int
-    """How large the image is; the data is not repeated, to keep transcripts small."""
+    """Size of the image; the data is not repeated, to keep transcripts small."""
 
 
 class ToolCallBlock(BlockShape, tag="tool_call"):
@@ -62,18 +62,18 @@ class UsageShape(Frozen, omit_defaults=True):
     cache_write: int
     cost_usd: float
     cost_known: bool = True
-    """Only ever sent as false: the price of the model is not known."""
+    """Sent only when false: the price of the model is unknown."""
 
 
 # --- events --------------------------------------------------------------------------------------
 
 
 class Frame(Frozen, omit_defaults=True, tag_field="type"):
-    """Base of all events. Fields with a default are left out when they have it. A frame that says
-    just what an event of the core says has the fields of that one."""
+    """Base of all events. Fields that have their default value are omitted. A frame with the same
+    content as a core event inherits the fields of that event."""
 
     def to_wire(self) -> dict[str, Any]:
-        """The frame as `zot rpc` would have sent it."""
+        """Return the frame as the JSON object that `zot rpc` would send."""
         wire: dict[str, Any] = msgspec.json.decode(encode_line(self))
         return wire
 
@@ -87,11 +87,11 @@ class OfCall(Frame):
     id: str
     name: str
     args: dict[str, Json] | None
-    """Of `tool_start`: what it runs with. A guard may have changed what the model asked for."""
+    """In `tool_start`: the arguments it runs with; a guard may have changed the model's."""
 
 
 class OfQuestion(Frame):
-    """A person is asked, or was; the answer names this `request_id`."""
+    """A question to a person, or its outcome; the answer names this `request_id`."""
 
     request_id: str
 
@@ -150,7 +150,7 @@ class TurnEnd(Frame, tag="turn_end"):
 
 
 class ToolStart(OfCall, tag="tool_start"):
-    """Feature `tools`: guards and approval are behind it, the tool begins."""
+    """Feature `tools`: the call has passed guards and approval; the tool starts."""
 
 
 class ToolProgress(Frame, events.ToolProgress, tag="tool_progress"): ...
@@ -169,14 +169,14 @@ class Error(Frame, tag="error"):
 
 
 class Done(Frame, tag="done"):
-    """The last event of every prompt and every compact."""
+    """Last event of every prompt and every compact."""
 
     run: str = ""
-    """With --durable: the name of the run."""
+    """Name of the run, with --durable."""
 
 
 class RunResumed(Frame, tag="run_resumed"):
-    """A durable run that another process began goes on. A turn that was open is void."""
+    """A durable run of an earlier process continues; discard the turn that was open."""
 
     run: str
     attempt: int
@@ -185,11 +185,11 @@ class RunResumed(Frame, tag="run_resumed"):
 
 
 class RunHeld(Frame, events.RunHeld, tag="run_held"):
-    """A durable run that was cut off waits for a `resume_run` command."""
+    """An interrupted durable run waits for a `resume_run` command."""
 
 
 class RunSuspended(Frame, events.RunSuspended, tag="run_suspended"):
-    """The process ends and the run does not: it goes on with the next start. No `done` follows."""
+    """The process ends but the run continues with the next start. No `done` follows."""
 
 
 class CompactStart(Frame, tag="compact_start"):
@@ -201,21 +201,21 @@ class CompactDone(Frame, tag="compact_done"):
 
 
 class Retry(Frame, tag="retry"):
-    """Feature `retries`: the model call failed and is made again after a pause."""
+    """Feature `retries`: the model call failed and is repeated after a delay."""
 
     attempt: int
-    """The one that failed; 1 is the first."""
+    """Number of the failed attempt, from 1."""
     max_attempts: int
     delay_ms: int
     reason: str
     code: str
-    """As that of an error."""
+    """Error code, as in `error`."""
     dropped: bool = False
-    """The deltas of this turn are void: the answer comes anew, in the turn that follows."""
+    """Discard the deltas of this turn: the next turn repeats the answer."""
 
 
 class Fallback(Frame, tag="fallback"):
-    """The model failed for good; the call goes on with another one."""
+    """The model failed permanently; the call continues with another model."""
 
     failed_model: str
     provider: str
@@ -239,11 +239,11 @@ class ApprovalRequest(OfQuestion, tag="approval_request"):
     preview: str
     timeout_ms: int
     pattern: str = ""
-    """What `allow_project` would allow from now on, unless the answer says another pattern."""
+    """Pattern that `allow_project` would store, unless the answer has another one."""
     diff: str = ""
-    """What the call would change in its file."""
+    """Diff of the change that the call would make to its file."""
     line: int = 0
-    """The first line that changes."""
+    """Number of the first line that changes."""
 
 
 class ApprovalResolved(OfQuestion, tag="approval_resolved"):
@@ -277,7 +277,7 @@ class ExtAsk(OfQuestion, tag="ext_ask"):
 
 
 class McpServer(Frame, events.ServerChanged, tag="mcp_server"):
-    """Feature `mcp`: a server is in another state than before."""
+    """Feature `mcp`: the state of a server changed."""
 
 
 EventFrame = (
@@ -324,13 +324,13 @@ FEATURES: dict[type[Frame], str] = {
     ExtAsk: "dialogs",
     McpServer: "mcp",
 }
-"""Frames for a client that asked for them in its `hello`; the log of a session has them all."""
+"""Frames sent only to clients that requested the feature in `hello`; the event log has all."""
 
 
-if not TYPE_CHECKING:  # for embedders who look for what responses carry in `zot.sdk.events`
+if not TYPE_CHECKING:  # embedders also look for response data in `zot.sdk.events`
 
     def __getattr__(name: str) -> object:
-        if name.startswith("__"):  # Python asks whether a module is a package
+        if name.startswith("__"):  # Python checks whether a module is a package
             raise AttributeError(name)
         from zot.wire import shapes
 

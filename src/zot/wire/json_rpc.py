@@ -1,5 +1,5 @@
-"""What servers of JSON-RPC over lines share (`zot acp`, `zot mcp-server`): messages to calls,
-questions to the client, work beside the reader, the end.
+"""Base of the JSON-RPC line servers (`zot acp`, `zot mcp-server`): dispatches messages, sends
+requests to the client, runs work in threads, shuts down.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from zot.wire.serving import STOP_SECONDS, LineServer
 
 
 class JsonRpcServer(LineServer):
-    drain = False  # a client that closes the input has gone; what it asked for is aborted
+    drain = False  # a client that closes the input is gone; its requests are aborted
     join_seconds = STOP_SECONDS
-    """How long the end waits for each thread."""
+    """Timeout for joining each thread at shutdown, in seconds."""
 
     def __init__(self, options: Options, around: Surroundings) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class JsonRpcServer(LineServer):
     # --- for the subclass --------------------------------------------------------------------
 
     def take_request(self, id: jsonrpc.RpcId, method: str, params: Raw) -> None:
-        """Answer, or begin to. What goes wrong is an answer, too."""
+        """Answer a request, or start to; report errors as answers, too."""
         raise NotImplementedError
 
     def take_notification(self, method: str, params: Raw) -> None:
         raise NotImplementedError
 
     def fault_of(self, error: ZotError) -> jsonrpc.RpcFault:
-        """The answer to a request that failed so."""
+        """Return the error response for this error."""
         return jsonrpc.RpcFault(jsonrpc.INTERNAL_ERROR, str(error))
 
     def put(self, line: bytes) -> None:
@@ -52,7 +52,7 @@ class JsonRpcServer(LineServer):
         self.put(jsonrpc.result_line(id, result))
 
     def answering(self, id: jsonrpc.RpcId, work: Callable[[], None]) -> None:
-        """Do what a request asks; what goes wrong is its answer."""
+        """Run the work of a request; answer with an error if it raises."""
         try:
             work()
             return
@@ -62,13 +62,13 @@ class JsonRpcServer(LineServer):
             fault = self.fault_of(error)
         except Cancelled:
             fault = jsonrpc.RpcFault(jsonrpc.REQUEST_CANCELLED, "the request was cancelled")
-        except Exception as error:  # a bug of ours ends this request, not the process
+        except Exception as error:  # a bug in zot ends this request, not the process
             fault = self.fault_of(internal_error(error))
         self.put(jsonrpc.fault_line(id, fault))
 
     def in_thread(self, name: str, work: Callable[[], None]) -> None:
-        """Work beside the reader; the end of the process waits for it. Raises RuntimeError: the
-        system allows no more threads."""
+        """Run work in a thread, which is joined at shutdown. Raises RuntimeError: the system
+        allows no more threads."""
 
         def run() -> None:
             work()

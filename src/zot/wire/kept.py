@@ -1,6 +1,4 @@
-"""What a durable runtime does more with its frames, whoever serves it: keeps them in the event log,
-and reads them again.
-"""
+"""Event log of a durable runtime, for RPC server and SDK: stores its frames and reads them back."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ FEATURE_OF = {frame.__struct_config__.tag: feature for frame, feature in frames.
 
 
 class KeptFrames:
-    """The event log of one runtime. The caller's lock keeps log and wire in one order."""
+    """Event log of one runtime. The caller's lock keeps log and wire in the same order."""
 
     def __init__(self, runtime: Runtime) -> None:
-        """Raises SessionError."""
+        """Open the event log. Raises SessionError: it cannot be written."""
         store = runtime.session.store
         assert isinstance(store, FileStore)  # a durable runtime has one
         self._session = store.path
@@ -41,7 +39,7 @@ class KeptFrames:
 
     @property
     def seq(self) -> int:
-        """The number of the last frame."""
+        """Number of the last frame."""
         return self._log.seq
 
     def number(self) -> int:
@@ -50,8 +48,8 @@ class KeptFrames:
     def keep(
         self, event: Event, shown: EventFrame | None, features: Set[str], tag: Any
     ) -> bytes | None:
-        """Keep what happened, with everything that any client may hear of it; the line for this
-        client, of which `shown` is what it asked for."""
+        """Store the event as a frame with all features. Return the line for this client, whose
+        frame is `shown`; None: it gets none."""
         full = frame(event, ALL)
         if full is None:
             return None
@@ -63,13 +61,13 @@ class KeptFrames:
         return line if shown == full else zot.stamped(zot.encode(shown), self._log.seq, tag)
 
     def read(self, features: Set[str], after: int, limit: int) -> EventPage:
-        """What a client with these features hears of what is behind a number."""
+        """Return the frames after a number that a client with these features receives."""
         page = read_events(self._session, after, limit)
         wanted = [line for line in page.lines if _is_for(line, features)]
         return EventPage(wanted, page.last, page.more, page.expired)
 
     def untold_end(self, runtime: Runtime) -> events.Done | None:
-        """The end of the last run, if the process was killed before it could tell of it."""
+        """Return the end of the last run if the process was killed before it could report it."""
         ended = None if runtime.durable is None else runtime.durable.last_ended()
         if ended is None or not self._log.has_frames:
             return None
@@ -85,8 +83,8 @@ class KeptFrames:
 def events_read(
     page: EventPage, runtime: Runtime, state: Callable[[], shapes.State], make: Callable[..., Any]
 ) -> shapes.EventsRead:
-    """The answer to `events`, its lines made into what the door hands out; where some are gone,
-    with what a client needs to go on without them."""
+    """Return the response to `events`, each line converted by `make`. Where frames were lost, add
+    a snapshot from which the client can continue."""
     snapshot: Any = UNSET
     if page.expired:
         running = runtime.running
@@ -96,7 +94,7 @@ def events_read(
 
 
 def _is_for(line: bytes, features: Set[str]) -> bool:
-    """Whether a client with these features hears of it."""
-    kind = line[9 : line.index(b'"', 9)].decode()  # behind {"type":"
+    """Return whether a client with these features receives this line."""
+    kind = line[9 : line.index(b'"', 9)].decode()  # after {"type":"
     feature = FEATURE_OF.get(kind)
     return kind != "event_log" and (feature is None or feature in features)

@@ -1,5 +1,5 @@
-"""What the modes share that answer one prompt and end (`-p`, `--json`, pi's): from what was typed
-to an exit code. How an answer is shown is their own business.
+"""Common part of the modes that answer one prompt and exit (`-p`, `--json`, pi's): from the typed
+text to an exit code. Each mode prints the answer itself.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ EXIT_OK, EXIT_FAILED = 0, 1
 
 
 class OnceClient(Protocol):
-    """Who shows the answer."""
+    """The part of a mode that shows the answer."""
 
     @property
     def wire(self) -> int:
-        """Where it is written to."""
+        """Descriptor that the answer is written to."""
 
     @property
     def lost(self) -> bool:
-        """Nobody reads any more."""
+        """Whether the reader of the output is gone."""
 
     def nothing_runs(self) -> None:
-        """A command was all there was."""
+        """Called when a command has ended without a prompt to run."""
 
 
 def answer_once(runtime: Runtime, typed: str, client: OnceClient) -> int:
-    """Run the prompt, or the command that was typed, to its end: 0 when it went well, 1 when it
-    failed, 128 + N after signal N.
+    """Run the typed prompt or command to its end. Return 0 on success, 1 on failure, 128 + N after
+    signal N.
 
     Raises:
-        ZotError: it could not even begin.
+        ZotError: the run could not start.
     """
     stopped_by = note_signals()
 
@@ -73,8 +73,8 @@ def answer_once(runtime: Runtime, typed: str, client: OnceClient) -> int:
 def _command(
     runtime: Runtime, typed: str, stop: Callable[[], bool], wire: int
 ) -> CommandResult | None:
-    """What came of `/name args`; None where it is no such command. Raises Cancelled: there is
-    nobody left to hear of it."""
+    """Run `/name args` and return its result; None: no such command. Raises Cancelled: a signal
+    came or the reader is gone."""
     if not typed.startswith("/"):
         return None
     cancel, over = Cancel(), threading.Event()

@@ -1,4 +1,4 @@
-"""Frames of the zot wire back into types: the other direction of zot_events. No input or output."""
+"""Parser for frames of the zot wire: the inverse of zot_events. No input or output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class FrameError(ZotError):
-    """What was received is not a frame."""
+    """The received text is not a frame."""
 
     code = "parse_error"
 
@@ -33,7 +33,7 @@ class Response(Frame, tag="response"):
     """Feature `codes`."""
 
     def data_as(self, type: type[T]) -> T:
-        """The data as one of the types of zot.wire.shapes. Raises FrameError: it has another
+        """Convert the data to a type of zot.wire.shapes. Raises FrameError: it has another
         shape."""
         try:
             return msgspec.convert(self.data, type)
@@ -42,16 +42,16 @@ class Response(Frame, tag="response"):
 
 
 class Unknown(Frozen):
-    """A frame that this version has no type for, or whose fields are not those of its type.
+    """A frame of an unknown type, or whose fields do not match its type.
 
-    Protocol version 1 may grow, so a client passes over what it does not know.
+    Protocol version 1 may grow, so clients skip unknown frames.
     """
 
     type: str
     fields: dict[str, Any]
-    """All of the frame, its type included."""
+    """All fields of the frame, including its type."""
     problem: str = ""
-    """What is wrong with a frame whose type is known."""
+    """Validation error of a frame whose type is known."""
 
     def to_wire(self) -> dict[str, Any]:
         return self.fields
@@ -61,11 +61,11 @@ AnyFrame = EventFrame | Response | Unknown
 
 _decode = msgspec.json.Decoder(EventFrame | Response).decode
 KNOWN = frozenset(member.__struct_config__.tag for member in (*EventFrame.__args__, Response))
-"""The `type` of every frame of this version."""
+"""The `type` of every frame in this version."""
 
 
 def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
-    """One frame, as a line or as an object, as the type that `to_wire` came from. Raises
+    """Parse one frame, a line or an object, into its type: the inverse of `to_wire`. Raises
     FrameError: it is not a JSON object with a "type"."""
     if isinstance(frame, dict):
         return _converted(frame)
@@ -74,7 +74,7 @@ def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
         parsed: AnyFrame = decode_line(line, _decode)
         return parsed
     except CommandError:
-        pass  # another type or shape, or no JSON at all: a second look tells
+        pass  # unknown type, wrong shape or no JSON: decoded again below to tell them apart
     try:
         fields = decode_line(line, msgspec.json.decode)
     except CommandError as error:

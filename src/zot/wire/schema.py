@@ -1,6 +1,6 @@
-"""The wires as JSON Schema, made from the types that the code uses; and what would break a client.
+"""JSON Schema of the wires, generated from the types in use, and a compatibility check.
 
-The checker compares two such documents: within one protocol version nothing may disappear.
+The check compares two such documents: within one protocol version nothing may disappear.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ DATA: dict[type, Any] = {
     commands.GetApprovals: shapes.Approvals,
     commands.RemoveApproval: None,
 }
-"""What a successful response carries; None: it has no `data`."""
+"""Type of `data` in a successful response; None: it has no `data`."""
 
 
 def rpc_schema() -> Schema:
-    """The zot wire: `$defs` holds Command, Response and Event, and everything they are made of."""
+    """Return the zot wire's schema; `$defs` has Command, Response, Event and all their parts."""
     kinds = [*AnyCommand.__args__, *EventFrame.__args__]
     data = [type for type in DATA.values() if type is not None]
     refs, parts = msgspec.json.schema_components([*kinds, *data], ref_template="#/$defs/{name}")
@@ -113,7 +113,7 @@ def rpc_schema() -> Schema:
 
 
 def commands_schema(commands: Any, title: str, description: str) -> Schema:
-    """What a client of another dialect may send: a union of its commands."""
+    """Return the schema of another dialect's commands, a union of structs."""
     (command,), parts = msgspec.json.schema_components([commands], ref_template="#/$defs/{name}")
     return {
         "$schema": DIALECT,
@@ -171,7 +171,7 @@ Direction = Literal["to_server", "to_client"]
 
 
 def breaking_changes(old: Schema, new: Schema) -> list[str]:
-    """What a client written for `old` would miss in `new`, in sentences."""
+    """Return what breaks a client written for `old` when it meets `new`, in sentences."""
     sent = _reachable(old, "Command")
     problems: list[str] = []
     for name, before in old["$defs"].items():
@@ -210,14 +210,14 @@ def _fields(name: str, before: Schema, after: Schema, direction: Direction) -> I
 
 
 def _is_compatible(before: Schema, after: Schema) -> bool:
-    """Whether it is the same type; a closed set of words may get more of them."""
+    """Return whether the type is the same; an enum may gain values."""
     if "enum" in before and "enum" in after:
         return set(map(str, before["enum"])) <= set(map(str, after["enum"]))
     return _signature(before) == _signature(after)
 
 
 def _signature(schema: Schema) -> str:
-    """What a schema says about the type, without descriptions, defaults and limits."""
+    """Return the type in a schema as text, without descriptions, defaults and limits."""
     if "$ref" in schema:
         return str(schema["$ref"]).removeprefix("#/$defs/")
     if "anyOf" in schema:
@@ -233,7 +233,7 @@ def _signature(schema: Schema) -> str:
 
 
 def _reachable(schema: Schema, name: str) -> set[str]:
-    """The definitions that a definition is made of, itself included."""
+    """Return the names of all definitions that `name` refers to, itself included."""
     reached: set[str] = set()
     waiting = [name]
     while waiting:

@@ -1,6 +1,6 @@
-"""What every line server shares: stdin to lines, signals, a client that leaves, the end.
+"""Base of all line servers: splits stdin into lines, handles signals, a lost client and shutdown.
 
-It knows nothing of what a line means; `serve/rpc.py` and `pi/rpc.py` do.
+It does not interpret lines; `serve/rpc.py` and `pi/rpc.py` do.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
 
 STOP_SECONDS = 3.0
-"""How long a signal waits for the turn to wind up and for the client to read."""
+"""Timeout after a signal for the turn to stop and for the client to read, in seconds."""
 
 
 class ClientRefused(Exception):
-    """The client is not let in; the process ends."""
+    """The client was refused; the process ends."""
 
 
 class LineServer(RuntimeClient):
-    """Reads lines in the main thread until stdin closes, a signal comes or the client is gone.
+    """Server that reads lines in the main thread until stdin closes, a signal comes or the client
+    is gone.
 
-    A subclass says what a line means, and sets `built` once there is a runtime to wind up.
+    A subclass interprets the lines, and sets `built` once there is a runtime to close.
     """
 
     drain = True
-    """At the end of input: whether what was accepted finishes, or is aborted."""
+    """Whether accepted commands finish after the end of input; False: they are aborted."""
 
     def __init__(self) -> None:
         self._stdout = claim_stdout()
@@ -54,19 +55,19 @@ class LineServer(RuntimeClient):
     # --- for the subclass --------------------------------------------------------------------
 
     def take_line(self, line: bytes | LineTooLong) -> None:
-        """Answer one line; must not wait for a turn. Raises ClientRefused: the process ends."""
+        """Answer one line without waiting for a turn. Raises ClientRefused: the process ends."""
         raise NotImplementedError
 
     def is_whole(self, line: bytes) -> bool:
-        """Whether a last line without its line feed is a command, and not torn."""
+        """Return whether a last line without line feed is a complete command."""
         raise NotImplementedError
 
     def runtimes(self) -> list[Runtime]:
-        """Those to wind up. Last is the first one: it holds the others, and lets go of them."""
+        """Return the runtimes to close. The root runtime is last; it closes the others."""
         return [] if self.built is None else [self.built]
 
     def input_ended(self) -> None:
-        """Nobody will ask or answer anything any more; runs may still be going on."""
+        """Handle the end of input: the client sends nothing more, but runs may continue."""
         for runtime in self.runtimes():
             runtime.client_left()
 
@@ -75,15 +76,15 @@ class LineServer(RuntimeClient):
         return bool(self.runtimes())
 
     def release(self) -> None:
-        """Let go of every runtime."""
+        """Release every runtime, through the root."""
         for runtime in self.runtimes()[-1:]:
             runtime.release()
 
     def finish_commands(self) -> None:
-        """Wait for commands that are still being answered; in a thread, at the end of input."""
+        """Wait for pending commands; called in a thread at the end of input."""
 
     def closing(self) -> None:
-        """The end has come: let go of what the subclass holds."""
+        """Release the subclass's resources at shutdown."""
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -96,11 +97,11 @@ class LineServer(RuntimeClient):
     # --- life --------------------------------------------------------------------------------
 
     def serve(self) -> int:
-        """Serve until the end; the exit code. Raises ZotError: stdout cannot be written to. A
-        client that is gone is none."""
+        """Serve until the end; return the exit code. Raises ZotError: stdout cannot be written,
+        for another reason than a lost client."""
         signal.set_wakeup_fd(self._wake_write)
         for number in SIGNALS:
-            signal.signal(number, lambda *_: None)  # the byte on the pipe is what counts
+            signal.signal(number, lambda *_: None)  # the wakeup byte on the pipe does the work
         try:
             code = self._read()
         except ClientRefused:
@@ -117,7 +118,7 @@ class LineServer(RuntimeClient):
         return code
 
     def _read(self) -> int:
-        """Answer line after line; the exit code when there are no more."""
+        """Answer lines until the end; return the exit code."""
         splitter = LineSplitter()
         poll = self._poll()
         poll.register(0, select.POLLIN)
@@ -133,26 +134,26 @@ class LineServer(RuntimeClient):
             try:
                 data = os.read(0, 65536)
             except OSError:
-                data = read_stdin()  # which knows what to make of it
+                data = read_stdin()  # handles the error
             if not data:
                 return self._end_of_input(splitter)
             for line in splitter.feed(data):
-                # A client that asks and never reads is not answered until it has read.
+                # Pause a client that sends commands but does not read the responses.
                 while self.writer.overfull:
                     if (code := self._woken()) is not None:
                         return code
                 self.take_line(line)
 
     def _poll(self) -> select.poll:
-        """What can end the process: a byte on the pipe, and a client that no longer reads. The
-        latter must be watched: while a command or a provider is quiet, nothing is written."""
+        """Return a poll for events that end the process: a byte on the wakeup pipe, or a client
+        that closed stdout. A write would not notice the latter while nothing is written."""
         poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
         poll.register(self._wake_read, select.POLLIN)
         poll.register(self._stdout, 0)
         return poll
 
     def _end_of_input(self, splitter: LineSplitter) -> int:
-        """Accept nothing more; what was accepted finishes, unless a signal comes."""
+        """Finish or abort (see `drain`) the accepted commands; a signal ends it sooner."""
         line = splitter.finish()
         # A torn last line is dropped, not answered.
         if line is not None and not isinstance(line, LineTooLong) and self.is_whole(line):
@@ -166,7 +167,7 @@ class LineServer(RuntimeClient):
         try:
             threading.Thread(target=self._drain, name="zot-drain", daemon=True).start()
         except RuntimeError:
-            self._drain()  # no thread is left: here, deaf to signals
+            self._drain()  # no more threads: drain here, without handling signals
         while not self._drained:  # not is_alive(): the thread may outlive its byte
             if (code := self._woken()) is not None:
                 return code
@@ -176,11 +177,11 @@ class LineServer(RuntimeClient):
         self.finish_commands()
         for runtime in self.runtimes():
             runtime.close(drain=True)
-        self._drained = True  # before the byte: whoever is woken by it must find it so
+        self._drained = True  # before the byte, so that the woken thread sees it
         self._wake()
 
     def _signalled(self) -> int:
-        """The exit code of an end of input; a signal that came with it counts for more."""
+        """Return the exit code after the end of input; a signal received with it wins."""
         poll = select.poll()
         poll.register(self._wake_read, select.POLLIN)
         while poll.poll(0):
@@ -189,11 +190,11 @@ class LineServer(RuntimeClient):
         return 0
 
     def _woken(self) -> int | None:
-        """Wait until there is something to look at; the exit code if it ends the process."""
+        """Wait for an event; return the exit code if it ends the process."""
         return self._over({fd for fd, _ in self._poll().poll()})
 
     def _over(self, ready: set[int]) -> int | None:
-        """Whether what is ready ends the process, by a signal or a lost client: the exit code."""
+        """Return the exit code if a signal came or the client is gone, else None."""
         received = os.read(self._wake_read, 64) if self._wake_read in ready else b""
         if self._gone or self._stdout in ready:
             self.abort_everything()
@@ -207,7 +208,7 @@ class LineServer(RuntimeClient):
     def abort_everything(self) -> None:
         deadline = time.monotonic() + STOP_SECONDS
         runtimes = self.runtimes()
-        for runtime in runtimes[:-1]:  # told all at once, then waited for
+        for runtime in runtimes[:-1]:  # abort all first, then wait for each
             runtime.close(timeout=0)
         for runtime in runtimes:
             runtime.close(timeout=max(0.0, deadline - time.monotonic()))
@@ -221,7 +222,7 @@ class LineServer(RuntimeClient):
 
 
 def note_signals() -> list[int]:
-    """Signals that ask for the end are only noted from now on; the list grows with them."""
+    """Handle termination signals by adding them to the returned list."""
     noted: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, _: noted.append(number))
@@ -229,17 +230,17 @@ def note_signals() -> list[int]:
 
 
 def finish(run: Run, runtime: Runtime, stop: Callable[[], bool], wire: int) -> None:
-    """Wait for a run to end; it is aborted when `stop` says so, and when nobody reads any more."""
+    """Wait for a run to end; abort it when `stop` returns True or the reader is gone."""
     wait_or_abort(run.ended.wait, runtime.abort, stop, wire)
 
 
 def wait_or_abort(
     ended: Callable[[float], bool], abort: Callable[[], object], stop: Callable[[], bool], wire: int
 ) -> None:
-    """Wait for the end of something; abort it, once, when `stop` says so or nobody reads `wire`.
+    """Wait until `ended`; call `abort`, once, when `stop` returns True or nobody reads `wire`.
 
-    Not in the handler: it may run while this very thread holds a lock that the abort needs, and
-    a second signal would find the first one's abort half done, with its lock held.
+    The signal handler must not abort: it may run while this thread holds a lock that the abort
+    needs, or, at a second signal, while the first one's abort is half done and holds its lock.
     """
     aborted = False
     poll = select.poll()
@@ -251,11 +252,11 @@ def wait_or_abort(
 
 
 def read_stdin() -> bytes:
-    """What stdin has; nothing at its end, and when it cannot be read."""
+    """Read from stdin; return b"" at its end and on errors."""
     while True:
         try:
             return os.read(0, 65536)
-        except BlockingIOError:  # somebody set it to non-blocking, and it was read meanwhile
+        except BlockingIOError:  # another process made it non-blocking, and has read the data
             ready(0)
         except OSError:
             return b""

@@ -1,4 +1,4 @@
-"""The data of responses on the zot wire, as types; a client parses them back."""
+"""Types of the `data` of responses on the zot wire; a client parses them back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from zot.wire.frames import ApprovalRequest, ExtAsk, MessageShape, UsageShape
 
 
 class LimitsShape(LimitsData):
-    """What one prompt may use up; null: no limit."""
+    """Limits of one prompt; null: no limit."""
 
 
 class ModelSet(Frozen, omit_defaults=True):
     model: str
     provider: str = ""
-    """Only where it is another one than before."""
+    """Present only when the provider changed."""
 
 
 class ReasoningSet(Frozen):
@@ -35,7 +35,7 @@ class JailSet(Frozen):
 
 
 class McpServerShape(Frozen, omit_defaults=True):
-    """An MCP server, as it is now."""
+    """Current state of an MCP server."""
 
     name: str
     state: str
@@ -43,28 +43,28 @@ class McpServerShape(Frozen, omit_defaults=True):
     origin: Literal["given", "user", "project"]
     tools: int = 0
     changed: tuple[str, ...] = ()
-    """Tools that are off until the user agrees to what they have become."""
+    """Tools disabled because their definition changed, until the user accepts it."""
     error: str = ""
 
 
 class SessionShape(Frozen, omit_defaults=True):
-    """A session at a glance."""
+    """Summary of a session."""
 
     id: str
     path: str
-    """Empty: it is kept in memory only."""
+    """Path of the session file; empty: in memory only."""
     message_count: int
     cwd: str = ""
     title: str = ""
     first_text: str = ""
-    """How it began."""
+    """Beginning of the first user message."""
     provider: str = ""
     model: str = ""
     started: str = ""
     modified: str = ""
     cost_usd: float = 0.0
     parent: str = ""
-    """The session it was forked from."""
+    """Session that this one was forked from."""
 
 
 class Sessions(Frozen):
@@ -79,11 +79,11 @@ class SessionExported(Frozen):
     format: str
     path: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
-    """Where no path was given."""
+    """Present when no path was given."""
 
 
 class ApprovalShape(Rule):
-    """What runs without a question."""
+    """Rule for calls that run without approval."""
 
 
 class Approvals(Frozen):
@@ -91,16 +91,16 @@ class Approvals(Frozen):
 
 
 class CheckpointShape(Frozen):
-    """The moment before a prompt."""
+    """The state before a prompt, to which `rewind` can return."""
 
     id: str
     time: str
     text: str
-    """How the prompt begins."""
+    """Beginning of the prompt."""
     message_count: int
-    """How many messages came before it."""
+    """Number of messages before the prompt."""
     files: tuple[str, ...]
-    """What tools changed after it and before the next one."""
+    """Files that tools changed between this prompt and the next one."""
 
 
 class CheckpointList(Frozen):
@@ -113,9 +113,9 @@ class ChangedFileShape(ChangedFile, omit_defaults=True): ...
 class Rewound(Frozen):
     checkpoint: str
     text: str
-    """The prompt that it goes back to."""
+    """Text of the prompt that `rewind` goes back to."""
     message_count: int
-    """How many messages the conversation loses."""
+    """Number of messages that the conversation loses."""
     files: tuple[ChangedFileShape, ...]
     preview: bool
 
@@ -140,9 +140,9 @@ class State(Frozen):
     session: SessionShape | UnsetType = UNSET
     """Feature `sessions`."""
     questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
-    """Feature `approvals`: what waits for an answer."""
+    """Feature `approvals`: the open requests."""
     dialogs: tuple[ExtAsk, ...] | UnsetType = UNSET
-    """Feature `dialogs`: what waits for an answer."""
+    """Feature `dialogs`: the open questions."""
     mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
     """Feature `mcp`."""
 
@@ -152,24 +152,24 @@ class AgentOpened(Frozen):
 
 
 class AgentShape(Frozen, omit_defaults=True):
-    """An agent at a glance."""
+    """Summary of an agent."""
 
     agent: str
     state: Literal["idle", "running", "waiting", "closing"]
-    """`waiting`: for the answer to a question."""
+    """`waiting`: a question is unanswered."""
     busy: bool
     queued: int
     seq: int
-    """Of its last frame; 0: there was none, or the feature `seq` is off."""
+    """`seq` of its last frame; 0: no frame yet, or the feature `seq` is off."""
     provider: str
     model: str
     cwd: str
     session_id: str
     usage: UsageShape
     questions: tuple[str, ...] = ()
-    """The `request_id` of each question that is open."""
+    """The `request_id` of each open question."""
     parent: str | UnsetType = UNSET
-    """The agent whose tool `task` opened it, empty for the unnamed one; absent: a client did."""
+    """Agent whose tool `task` opened it, empty for the unnamed one; absent: a client opened it."""
 
 
 class AgentList(Frozen):
@@ -177,23 +177,23 @@ class AgentList(Frozen):
 
 
 class Snapshot(Frozen, omit_defaults=True):
-    """Where things stand, for a client that cannot be told how they got there."""
+    """Current state, for a client that cannot get the events that led to it."""
 
     state: State
     run: str = ""
-    """The durable run that goes on."""
+    """Name of the durable run in progress."""
 
 
 class EventsRead(Frozen, omit_defaults=True):
     """Frames that were sent before, oldest first, each with its `seq`."""
 
     events: tuple[Any, ...]
-    """The frames as they are: objects with a `type`."""
+    """Frames as sent: objects with a `type`."""
     last: int
-    """What to ask from next."""
+    """Value of `from` for the next `events`."""
     more: bool = False
     cursor_expired: bool = False
-    """Some of what was asked for is not kept any more: `snapshot` says where things stand."""
+    """Some requested frames are no longer stored: `snapshot` has the current state."""
     snapshot: Snapshot | UnsetType = UNSET
 
 
@@ -217,7 +217,7 @@ class CommandShape(Frozen, omit_defaults=True):
     name: str
     description: str
     extension: str
-    """Empty: it is a skill or a prompt file."""
+    """Name of the extension; empty: a skill or a prompt file."""
     kind: Literal["extension", "skill", "prompt"] = "extension"
 
 
@@ -226,7 +226,7 @@ class Commands(Frozen):
 
 
 class CommandRan(Frozen, omit_defaults=True):
-    """What a command did; the field named like the action holds its text."""
+    """Result of a command; the field named after the action holds its text."""
 
     action: Literal["prompt", "insert", "display", "noop", "open_panel"]
     extension: str
@@ -235,13 +235,13 @@ class CommandRan(Frozen, omit_defaults=True):
     display: str = ""
     panel: dict[str, Json] | None = None
     started: bool = False
-    """The prompt runs: events follow, and a `done`."""
+    """Whether the prompt runs: its events and a `done` follow."""
     queued: int = 0
-    """Runs ahead of it."""
+    """Number of runs queued ahead of it."""
 
 
 class ShellRan(ShellOutput, omit_defaults=True):
-    """A shell command of the user's, and what it printed."""
+    """A shell command of the user and its output."""
 
 
 class ExtensionShape(ExtensionState, omit_defaults=True): ...

@@ -1,5 +1,5 @@
-"""The standard files of a process that speaks a wire: stdout holds frames and nothing else, and
-stderr never makes anyone wait.
+"""Standard streams of a process that serves a wire: stdout carries frames only, and writing to
+stderr never blocks.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ SIGNALS = tuple(
     + ("POLL", "PWR", "STKFLT")
     if hasattr(signal, f"SIG{name}")
 )
-"""What ends the process in an orderly way: all that would end it otherwise, but for SIGKILL and
-those that say that the process itself is broken (SIGSEGV, SIGABRT)."""
+"""Signals that end the process in an orderly way: all that are fatal by default, except SIGKILL and
+those for a broken process (SIGSEGV, SIGABRT)."""
 PIPE_BUF = 4096
-"""A pipe that is ready takes at least this much at once, on every system."""
+"""Bytes that a writable pipe accepts at once on every system, at least."""
 
 
 def claim_stdout() -> int:
-    """Keep stdout for frames: whatever else in this process prints goes to stderr.
+    """Reserve stdout for frames and return its new descriptor; all other output of this process
+    goes to stderr.
 
-    Call it before opening anything: a standard file that was closed when the process started
-    would lend its number to the next file.
+    Call it before opening any file: if a standard stream was closed when the process started, the
+    next file would get its descriptor.
     """
     open_missing()
     wire = os.dup(1)
@@ -39,7 +40,7 @@ def claim_stdout() -> int:
 
 
 def open_missing() -> None:
-    """Open what the parent closed as the null device, so that reading and writing are harmless."""
+    """Open streams that the parent closed as the null device, so that using them is harmless."""
     for fd, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(fd)
@@ -51,14 +52,14 @@ def open_missing() -> None:
 
 
 def ignore_signals() -> None:
-    """The exit code is decided: while Python winds up, one more signal must not change it."""
+    """Ignore signals while Python shuts down, so that they do not change the exit code."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 class Stderr(io.TextIOBase):
-    """Writes to descriptor 2, and drops what a full pipe or a closed reader would not take. A
-    terminal is not told to do what an extension or a file name wants it to.
+    """Writer to descriptor 2 that drops text when the pipe is full or its reader is gone. On a
+    terminal, control characters (from an extension or a file name) are made harmless.
     """
 
     def __init__(self) -> None:
@@ -82,5 +83,5 @@ class Stderr(io.TextIOBase):
                 try:
                     os.write(2, data[start : start + PIPE_BUF])
                 except OSError:
-                    break  # nobody reads it any more
+                    break  # the reader is gone
         return len(text)

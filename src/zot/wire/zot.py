@@ -1,7 +1,7 @@
-"""The zot dialect: lines to commands, answers to lines. No input or output.
+"""The zot dialect: decodes lines into commands, encodes responses as lines. No input or output.
 
-Part of stage one: the words with which a client begins are here, all others in commands.py, which
-is loaded with the first of them.
+Part of start-up stage one: the commands that a client sends first are here, all others in
+commands.py, which is loaded when one of them arrives.
 """
 
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PROTOCOL_VERSION = 1
 MAX_ID = 256
 MAX_ANSWER = 16 * 1024 * 1024
-"""Bytes of one answer."""
+"""Maximum size of one response, in bytes."""
 FEATURES = (
     "agents",
     "approvals",
@@ -36,11 +36,11 @@ FEATURES = (
     "thinking",
     "tools",
 )
-"""What a client may ask for in `hello`; without asking it sees only documented frames."""
+"""Features that a client may request in `hello`; without them it gets only the base frames."""
 
 
 class Command(Frozen, tag_field="type"):
-    """Base of all commands; unknown fields are ignored, so old servers survive new clients."""
+    """Base of all commands; unknown fields are ignored, so that old servers accept new clients."""
 
 
 @final
@@ -57,7 +57,7 @@ class SentResponse(Frozen, omit_defaults=True, tag_field="type", tag="response")
     command: str
     success: bool
     id: Raw | UnsetType = UNSET
-    """As the client wrote it: a string or a number."""
+    """Id as the client wrote it: a string or a number."""
     data: Any = UNSET
     error: str | UnsetType = UNSET
     code: str | UnsetType = UNSET
@@ -70,7 +70,7 @@ class HelloData(Frozen, omit_defaults=True):
     provider: str
     model: str
     features: tuple[str, ...] | UnsetType = UNSET
-    """What is supported; only for a client that asked for features."""
+    """Supported features; only for a client that requested some."""
 
 
 class Pong(Frozen):
@@ -81,31 +81,31 @@ PONG = Pong()
 
 
 class RunEnd(Frozen, omit_defaults=True):
-    """How a durable run ended."""
+    """Outcome of a durable run."""
 
     stop: str
     error: str = ""
     code: str = ""
     text: str = ""
-    """What the model said last."""
+    """Last text of the model."""
 
 
 class Started(Frozen, omit_defaults=True):
     started: bool
     queued: int = 0
-    """Runs ahead of this one."""
+    """Number of runs queued ahead of this one."""
     run: str = ""
-    """With --durable: the name of the run."""
+    """Name of the run, with --durable."""
     resumed: bool = False
-    """A run of this name goes on: its events follow, and its `done`."""
+    """A run of this name is in progress: its events and its `done` follow."""
     already_done: bool = False
-    """A run of this name has ended: nothing follows."""
+    """A run of this name has ended: no events follow."""
     end: RunEnd | None = None
-    """How it ended, if it has."""
+    """Outcome of the run, if it has ended."""
 
 
 class Envelope(Frozen):
-    """What can be said of any line before its fields are looked at."""
+    """Fields common to all lines, decoded first and without checks."""
 
     type: Raw = Raw()
     id: Raw = Raw()
@@ -114,18 +114,18 @@ class Envelope(Frozen):
 
 class Incoming(Frozen):
     name: str
-    """The command's word, or empty when the line had none."""
+    """The command's `type`; empty: the line had none."""
     id: Raw | UnsetType
     command: "AnyCommand | None"
     error: CommandError | None = None
     agent: Raw = Raw()
-    """Whom it is for, as it was written; looked at with the feature `agents` only."""
+    """Target agent as raw JSON; used only with the feature `agents`."""
 
 
 FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping}
 _envelope = msgspec.json.Decoder(Envelope).decode
 _plain_names: dict[bytes, str] = {}
-"""The words that came, as they stand in a line."""
+"""Cache of known command names, by their JSON bytes."""
 
 
 def command_called(name: str) -> "type[AnyCommand] | None":
@@ -138,8 +138,8 @@ def command_called(name: str) -> "type[AnyCommand] | None":
 
 @cache
 def _decoder(name: str) -> "Callable[[bytes], AnyCommand]":
-    """What decodes the command of this word. Raises CommandError: there is none."""
-    # One for each word, made when it first comes: one for all would cost the first answer 2 ms.
+    """Return the decoder of the named command. Raises CommandError: there is none."""
+    # One decoder per command, made on first use: one for all would delay the first answer by 2 ms.
     kind = command_called(name)
     if kind is None:
         raise CommandError(f"unknown command {name!r}", code="unknown_command")
@@ -148,12 +148,12 @@ def _decoder(name: str) -> "Callable[[bytes], AnyCommand]":
 
 
 def decode(line: bytes) -> Incoming:
-    """One line as a command, or as what is wrong with it; never raises."""
+    """Decode one line to a command or an error; never raises."""
     name = ""
     id: Raw | UnsetType = UNSET
     agent = Raw()
     try:
-        # Looked at here, as nearly every line is such a one.
+        # Fast path: nearly every line is plain ASCII.
         whole = line if line.isascii() and b"\\u" not in line else lines.readable(line)
         if len(whole) > MAX_NESTING:
             check_nesting(whole)
@@ -174,8 +174,8 @@ def decode(line: bytes) -> Incoming:
 
 
 def agent_of(incoming: Incoming) -> str:
-    """The agent that a line is for; empty: the unnamed one. Raises CommandError: what stands there
-    is no name."""
+    """Return the agent that a line is for; empty: the unnamed one. Raises CommandError: the value
+    is not a string."""
     text = bytes(incoming.agent)
     if not text or text == b"null":
         return ""
@@ -185,7 +185,7 @@ def agent_of(incoming: Incoming) -> str:
 
 
 def checked_name(raw: Raw) -> str:
-    """The command's word. Raises CommandError: there is none, or it is not a string."""
+    """Return the command's name. Raises CommandError: it is missing or not a string."""
     text = bytes(raw)
     if not text:
         raise CommandError('unknown command: the line has no "type"', code="unknown_command")
@@ -195,8 +195,8 @@ def checked_name(raw: Raw) -> str:
 
 
 def checked_id(text: bytes, line: bytes) -> Raw | UnsetType:
-    """The client's id as it will be echoed: byte for byte as it stands in the line. Raises
-    CommandError: it is neither a string nor a number, too long, or half a character."""
+    """Return the client's id for the response, byte for byte as in the line. Raises CommandError:
+    it is neither a string nor a number, is too long, or has half of a surrogate pair."""
     if not text or text in (b"null", b'""'):
         return UNSET
     if text[:1] not in b'"-0123456789':
@@ -205,7 +205,7 @@ def checked_id(text: bytes, line: bytes) -> Raw | UnsetType:
         raise CommandError(
             f"id_too_long: the id has {len(text)} bytes, the limit is {MAX_ID}", code="id_too_long"
         )
-    if text not in line:  # it was mended while it was read: it would not come back as it was
+    if text not in line:  # repaired while decoding: the echo would differ from the line
         raise CommandError("invalid_params: id holds half of a surrogate pair")
     return Raw(text if text.isascii() else escaped(text))
 
@@ -222,7 +222,7 @@ def _explained(error: CommandError, name: str) -> CommandError:
 
 
 def _choices(command: "type[AnyCommand] | None", text: str) -> tuple[str, ...]:
-    """The words a field takes, when the error is that it was given another one."""
+    """Return the values a field accepts, if the error is an invalid value."""
     before, _, field = text.rstrip("`").rpartition(" - at `$.")
     if command is None or "Invalid enum value" not in before or not field.isidentifier():
         return ()
@@ -235,7 +235,7 @@ def success(incoming: Incoming, data: Any = UNSET) -> SentResponse:
 
 
 def success_in_pieces(incoming: Incoming, data: Iterable[bytes]) -> bytes:
-    """The line of a success whose data is JSON already: joined once, as it may be large."""
+    """Return the line of a success whose data is JSON already; joined once, as it may be large."""
     line = encode(success(incoming, Raw(b"0")))  # `data` is the last field
     return b"".join([line[:-3], *data, line[-2:]])
 
@@ -254,16 +254,16 @@ def too_large(size: int) -> CommandError:
 
 
 encode = lines.encode_line
-"""A frame as its line."""
+"""Encode a frame as its line."""
 
 
 def signed(line: bytes, signature: bytes) -> bytes:
-    """The line with the fields of the feature `agents` added: whose it is."""
+    """Add the fields of the feature `agents` to a line: which agent it belongs to."""
     return line[:-2] + signature + b"}\n"
 
 
 def stamped(line: bytes, seq: int, prompt_id: Raw | UnsetType | None) -> bytes:
-    """The line with the fields of the feature `seq` added; a run that no client began has no id."""
+    """Add the fields of the feature `seq` to a line; a run not started by a client has no id."""
     extra = b',"seq":%d' % seq
     if isinstance(prompt_id, Raw):
         extra += b',"prompt_id":' + bytes(prompt_id)

@@ -1,4 +1,4 @@
-"""The zot dialect, other half: what happened, as frames. No input or output."""
+"""The zot dialect, other half: encodes events as frames. No input or output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RunEvent = (
     | events.FellBack
     | events.QueueUpdate
 )
-"""Of a run as a whole."""
+"""Events of a run as a whole."""
 PersonEvent = (
     events.ApprovalRequest
     | events.ApprovalResolved
@@ -36,7 +36,7 @@ PersonEvent = (
     | events.ExtensionAsk
     | events.ServerChanged
 )
-"""For the person in front of it."""
+"""Events for the person at the client."""
 OtherEvent = (
     events.ReasoningDelta
     | events.TurnEnd
@@ -46,18 +46,18 @@ OtherEvent = (
     | RunEvent
     | PersonEvent
 )
-"""What is not told in one way to everybody."""
+"""Events for `_other`: with no frame, a rare one, or one that depends on features."""
 
 
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
-    """The frame for an event, or None where this wire, or this client, has no word for it."""
+    """Return the frame for an event; None: this wire or this client has none for it."""
     kind = type(event)
-    if kind is events.TextDelta:  # by far the most common one
+    if kind is events.TextDelta:  # by far the most common
         return frames.TextDelta(event.text)  # type: ignore[union-attr]
-    make = _FRAMES.get(kind)  # a match would ask for one kind after the other
+    make = _FRAMES.get(kind)  # a match would test one kind after the other
     if make is not None:
         return make(event)
-    shown = _other(event, features)  # type: ignore[arg-type]  # a test looks at all kinds
+    shown = _other(event, features)  # type: ignore[arg-type]  # a test covers all kinds
     feature = None if shown is None else frames.FEATURES.get(type(shown))
     return shown if feature is None or feature in features else None
 
@@ -71,7 +71,7 @@ def _other(event: OtherEvent, features: Collection[str]) -> EventFrame | None:
         case events.ToolAllowed(call):
             return frames.ToolStart(call.id, call.name, call.args)
         case events.ToolStarted() | events.CompactFailed():
-            return None  # told by other frames, or of interest to other dialects only
+            return None  # covered by other frames, or used by other dialects only
         case _:
             return _of_run(event, features) if isinstance(event, RunEvent) else _for_person(event)
 
@@ -154,8 +154,8 @@ def message_shape(message: Message) -> frames.MessageShape:
 
 
 def content(blocks: Sequence[Block]) -> tuple[ContentBlock, ...]:
-    """Blocks as the wire shows them: reasoning left out, images as a count of bytes."""
-    if len(blocks) == 1 and type(blocks[0]) is Text:  # as most are
+    """Return blocks as the wire shows them: without reasoning, images as a count of bytes."""
+    if len(blocks) == 1 and type(blocks[0]) is Text:  # the usual case
         return (TextBlock(blocks[0].text),)
     return tuple([shown for block in blocks if (shown := _block(block)) is not None])
 
@@ -185,7 +185,7 @@ def _simple(block: Text | Image) -> TextBlock | ImageBlock:
 
 
 def timestamp(seconds: float) -> str:
-    """RFC 3339 in UTC, to the millisecond."""
+    """Format a time as RFC 3339 in UTC, to the millisecond."""
     whole, rest = divmod(round(seconds * 1000), 1000)
     return f"{_date_and_time(whole)}.{rest:03d}Z"
 
@@ -195,7 +195,7 @@ def _date_and_time(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-# --- those that every client is told, in one way -------------------------------------------------
+# --- events that every client gets, as the same frame ------------------------------------------
 
 Told = TypeVar("Told")
 

@@ -1,4 +1,4 @@
-"""The zot dialect: what the runtime knows, as the data of responses. No input or output."""
+"""The zot dialect: encodes runtime state as the data of responses. No input or output."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def approvals(rules: Iterable[Rule]) -> shapes.Approvals:
 
 
 class KeptMessages:
-    """The messages of an answer, each encoded once: of those asked for again, only the new ones
-    are made. The bytes are those of `shapes.Messages`.
+    """Encoder of `shapes.Messages` that caches each message of the last answer: the next answer
+    encodes only new ones.
     """
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Message, bytes]] = {}
-        """By the message's address, which is its own as long as it is here."""
+        """Message and bytes by `id(message)`, which is unique while the message is held here."""
 
     def least_size(self, messages: Sequence[Message]) -> int:
-        """Bytes the answer will have at the very least; quick to say."""
+        """Return a lower bound of the answer's size in bytes; cheap."""
         kept = self._kept
         known = sum([len(kept[id(message)][1]) for message in messages if id(message) in kept])
         return known + least_size(message for message in messages if id(message) not in kept)
 
     def answer(self, messages: Sequence[Message]) -> list[bytes]:
-        """The data of the answer, in pieces."""
+        """Return the data of the answer, in pieces."""
         before, self._kept = self._kept, {}
         pieces: list[bytes] = []
         for message in messages:
@@ -111,7 +111,7 @@ def changed(files: Iterable[ChangedFile]) -> tuple[shapes.ChangedFileShape, ...]
 
 
 def least_size(messages: Iterable[Message]) -> int:
-    """Bytes these messages need on the wire at the very least; quick to say."""
+    """Return a lower bound of the messages' size on the wire in bytes; cheap."""
     texts = (block for message in messages for block in message.content)
     return sum(_least(block) for block in texts)
 

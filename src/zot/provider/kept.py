@@ -1,5 +1,5 @@
-"""The conversation as it was last sent, encoded turn by turn: the next request is longer by a few
-turns, and only those are looked at. No API's words here; speed only, the bytes are the same.
+"""Caches the encoded turns of the last request: the next request mostly adds a few turns, and only
+those are encoded. No API's words here; speed only, the bytes are the same.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from zot.provider.types import Json, Message, Model, Request, ToolSpec, same_at_
 from zot.text import encode_json
 
 MAX_KEPT = 32 * 1024 * 1024
-"""Bytes kept for one client; what follows in a longer conversation is encoded every time."""
+"""Maximum cached bytes per client; later turns of a longer conversation are encoded every time."""
 
 
 class Kept:
-    """What one client sent last. For one thread at a time."""
+    """Cache of a client's last request. For one thread at a time."""
 
     def __init__(self) -> None:
         self._model: Model | None = None
@@ -41,33 +41,33 @@ class Kept:
         self._tools: tuple[ToolSpec, ...] = ()
         self._tools_size = 0
         self.size = 0
-        """Roughly the characters of all turns and tools."""
+        """Approximate characters of all turns and tools."""
         self._same = 0
-        """How many turns are the very ones that were encoded."""
+        """Number of leading turns that are identical to the encoded ones."""
         self._encoded: list[Turn] = []
         self._json = bytearray()
-        """The items of the encoded turns, with a comma between two."""
+        """JSON items of the encoded turns, separated by commas."""
         self._ends: list[int] = []
-        """Where in it each turn ends."""
+        """End offset of each turn in `_json`."""
         self._start = ""
-        """A digest of what stands before the first turn; empty: thoughts are not bound to it."""
+        """Digest of everything before the first turn; empty: thoughts are not bound."""
         self._digests: list[str] = []
-        """The same with each of the encoded turns."""
+        """Digest of the request up to and including each encoded turn."""
         self._before_last = ""
-        """The same with all turns but the last."""
+        """Digest of the request without its last turn."""
         self.digest = ""
-        """The same of the whole request; what answers it is bound to that."""
+        """Digest of the whole request, to which the answer is bound."""
         self._parts: dict[str, tuple[object, Raw]] = {}
 
     def part(self, name: str, source: object, make: Callable[[], Json]) -> Raw:
-        """A part of the body that seldom changes, as JSON: made anew for another source only."""
+        """Return a rarely changing part of the body as JSON; rebuilt only if `source` changed."""
         known = self._parts.get(name)
         if known is None or known[0] != source:
             known = self._parts[name] = source, Raw(encode_json(make()))
         return known[1]
 
     def turns(self, request: Request) -> list[Turn]:
-        """The turns; those of messages that were there the last time are not made anew."""
+        """Return the turns of the request; those of unchanged messages are reused."""
         model = request.model
         messages = request.messages
         if not request.repaired:
@@ -92,15 +92,16 @@ class Kept:
         return self._turns
 
     def end(self, items: list[Json]) -> None:
-        """Hear of the items of the last turn, without marks: they make the request whole."""
+        """Add the items of the last turn, without cache marks, to the request's digest."""
         data = b",".join(map(encode_json, items))
         self.digest = sha256(self._before_last.encode() + data).hexdigest() if self._start else ""
 
     def earlier(self, quirks: Quirks, encode_turn: EncodeTurn, start: str = "") -> list[Json]:
-        """The items of all turns but the last, in a few pieces of JSON: for a list of all items.
+        """Return the items of all turns but the last as a few pieces of JSON, for a list of all
+        items.
 
-        Not those of the last one, as an API may want a mark in them. `start`: a digest of what
-        stands before; thoughts that were made with another beginning are left out (see binding.py).
+        The last one is left out, as an API may have to mark it. `start`: a digest of everything
+        before; thoughts made with another prefix are left out (see binding.py).
         """
         if start != self._start:
             self._start = start
@@ -110,7 +111,7 @@ class Kept:
         return [*pieces, *map(Raw, filter(None, rest))] if rest else pieces
 
     def earlier_turns(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[list[Json]]:
-        """The same turn by turn."""
+        """Like `earlier`, but one list per turn."""
         rest = self._encode(quirks, encode_turn)
         view = memoryview(self._json)
         starts = [0, *(end + 1 if end else 0 for end in self._ends)]
@@ -119,7 +120,7 @@ class Kept:
         return [[Raw(piece)] if piece else [] for piece in pieces]
 
     def _encode(self, quirks: Quirks, encode_turn: EncodeTurn) -> list[bytes]:
-        """Keep the JSON of all turns but the last; of those that are too much, it is returned."""
+        """Cache the JSON of all turns but the last; return the JSON beyond the limit."""
         turns = self._turns
         self._encode_turn = encode_turn
         if quirks is not self._quirks and quirks != self._quirks:

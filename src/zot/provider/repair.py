@@ -1,6 +1,6 @@
 """Makes any transcript valid for any API: it starts with the user and does not end with the model,
-every tool call has an id of its own and exactly one result, right after it, and nothing is blank.
-It changes what is sent, never what is stored. Nothing else repairs.
+every tool call has a unique id and exactly one result, right after it, and no text is blank.
+Changes only the request, never what is stored. The only place that repairs.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ CONTINUE = "(continue)"
 DATE = "(current date: {})"
 
 Named = tuple[str, ToolCall]
-"""The id that a call had, and the call as it is sent."""
+"""Original id of a call, and the call as sent."""
 
 
 class Repair:
-    """Repairs a conversation as it grows: of what it saw the last time, nothing is done again."""
+    """Repairs a conversation incrementally: messages already processed are not processed again."""
 
     def __init__(self, *, dated: bool = False) -> None:
-        """`dated`: tell the model the date, with the first message of the user and with the first
-        of each further day. Not in the system prompt: that would be another one every day."""
+        """`dated`: add the date to the user's first message, and to the first of each further day.
+        Not to the system prompt, which would then change every day."""
         self._dated = dated
         self._lock = Lock()
         self._forget(True)
@@ -48,18 +48,18 @@ class Repair:
         self._seen: Sequence[Message] = ()
         self._count = 0
         self._out: list[Message] = []
-        """Only grows, but for the place of results that are not all there: nobody is given that."""
+        """Only grows, except for the place of incomplete results, which no caller receives."""
         self._ids = _Ids()
         self._asked: _Asked | None = None
         self._day = ""
-        """The date that the model was told last."""
+        """Last date given to the model."""
 
     def of(self, messages: Sequence[Message], images: bool = True) -> Sequence[Message]:
-        """The messages, as any API takes them; `images`: whether the model can see.
+        """Return the messages in a form that any API accepts; `images`: whether the model accepts
+        them.
 
-        A call whose id is empty or was used before gets a fresh one, and its result with it. A
-        result that comes late is moved to its call, a lost one is made up, one without a call is
-        dropped.
+        A call whose id is empty or was used before gets a new one, and so does its result. A late
+        result is moved to its call, a missing one is made up, one without a call is dropped.
         """
         with self._lock:
             self._take(messages, images)
@@ -100,7 +100,7 @@ class Repair:
         self._out.append(sent if self._images else self._seen_by_model(sent))
         if calls:
             self._asked = _Asked(calls, len(self._out), message.time)
-            self._out.append(message)  # keeps the place of the results until all are known
+            self._out.append(message)  # placeholder of the results until all are known
 
     def _with_date(self, content: tuple[Block, ...], seconds: float) -> tuple[Block, ...]:
         day = time.strftime("%Y-%m-%d", time.localtime(seconds)) if seconds > 0 else ""
@@ -130,7 +130,7 @@ def _continue(time: float) -> Message:
 
 
 class _Asked:
-    """The calls of one message, and the results that came for them so far."""
+    """The calls of one message, and their results so far."""
 
     def __init__(self, calls: list[Named], place: int, time: float) -> None:
         self._calls = calls
@@ -141,7 +141,7 @@ class _Asked:
         self._waiting = Counter(id for id, _ in calls)
 
     def take(self, message: Message) -> bool:
-        """True: every call has its result, and what else comes is for none of them."""
+        """Add results; return True when every call has one: further results belong to none."""
         self._message = self._message or message
         for block in message.content:
             if isinstance(block, ToolResult) and self._waiting[block.call_id] > 0:
@@ -150,7 +150,7 @@ class _Asked:
         return not any(self._waiting.values())
 
     def settled(self) -> Message:
-        """One result for each call, in call order: of several with its id, the next one."""
+        """Return one result per call, in call order; of several with the same id, the next one."""
         waiting = {id: iter(results) for id, results in self._results.items()}
         content = tuple(_result(waiting.get(old), call) for old, call in self._calls)
         return _with(self._message or Message("tool", (), self._time), content)
@@ -166,14 +166,14 @@ def _result(waiting: Iterator[ToolResult] | None, call: ToolCall) -> ToolResult:
 
 
 class _Ids:
-    """The ids of a conversation: servers refuse empty and repeated ones."""
+    """Makes the ids of a conversation unique: servers refuse empty and repeated ones."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
 
     def given_to(self, content: tuple[Block, ...]) -> tuple[tuple[Block, ...], list[Named]]:
-        """The content with fresh ids where needed; and its calls."""
+        """Return the content with new ids where needed, and its calls."""
         calls: list[Named] = []
         blocks: list[Block] = []
         for block in content:
@@ -195,7 +195,7 @@ class _Ids:
 
 
 def _sayable(message: Message) -> tuple[Block, ...]:
-    """The blocks that may stand in a message of the user or the model."""
+    """Return the blocks that are allowed in a message of the user or the model."""
     if len(message.content) == 1 and isinstance(text := message.content[0], Text):
         return message.content if text.text.strip() else ()
     kinds = (Text, Image) if message.role == "user" else (Text, ToolCall, Reasoning)
@@ -204,7 +204,7 @@ def _sayable(message: Message) -> tuple[Block, ...]:
         for block in message.content
         if isinstance(block, kinds) and not (isinstance(block, Text) and not block.text.strip())
     )
-    # Thoughts without an answer: no API takes them back.
+    # Thoughts without an answer: no API accepts them.
     return () if all(isinstance(block, Reasoning) for block in content) else content
 
 
@@ -213,7 +213,7 @@ def _with(message: Message, content: tuple[Block, ...]) -> Message:
 
 
 def with_notes(message: Message, note: Callable[[Image], str]) -> Message:
-    """The message with a text in the place of each image for which there is one."""
+    """Return the message with the images replaced by texts for which `note` returns one."""
 
     def noted(block: Block) -> Block:
         if isinstance(block, ToolResult):

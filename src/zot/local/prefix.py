@@ -52,8 +52,7 @@ class PrefixStore:
     def save(self, address: ServerAddress, prefix: Prefix) -> bool:
         """Save the server's state after the prefix, unless it is saved already.
 
-        The server first drops everything after the prefix: the conversation must not reach the
-        disk.
+        The server first drops everything after it: the conversation must not reach the disk.
         """
         name = _file_name(prefix)
         folder = self._directory / "prefixes"

@@ -32,8 +32,7 @@ IDLE_RELEASE_SECONDS = 300.0
 
 
 def find_local(name: str, home: str) -> types.Model:
-    """Find the model for `--provider local --model NAME|PATH.gguf`; without a name, the best one
-    pulled.
+    """Find the model for `--provider local --model NAME|PATH.gguf`; no name: the best one here.
 
     Raises:
         ConfigError: no such model, or it was not pulled.

@@ -237,9 +237,7 @@ class Assembler:
         self.set_usage(types.Usage(max(prompt - read - write, 0), output, read, write, reasoning))
 
     def finished(self, stop: StopWord) -> types.Finished:
-        """Return the whole answer. With calls it is a tool turn, whatever stop reason the server
-        gave.
-        """
+        """Return the whole answer. With calls it is a tool turn, whatever the stop reason."""
         blocks: list[types.Block] = []
         has_calls = False
         for part in self._parts:

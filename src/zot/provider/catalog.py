@@ -107,7 +107,7 @@ def unlisted_model(info: ProviderInfo, id: str) -> Model:
 
 def relative_of(id: str, known: Iterable[str]) -> str:
     """Return the most similar known id of the same family: among those that share the most words,
-    the newest that is not newer. Empty: the family is unknown."""
+    the newest that is not newer than `id`. Empty: the family is unknown."""
     words, version = _words(id), _version(id)
     family = words[: 2 if "/" in id else 1]  # a gateway's ids are VENDOR/FAMILY-...
     shared = {

@@ -112,9 +112,7 @@ class ModelClient:
         return error
 
     def _target(self, request: Request, quirks: Quirks) -> tuple[str, dict[str, str]]:
-        """Return path and headers. The last ones are cached, as the next request mostly reuses
-        them.
-        """
+        """Return path and headers. The last ones are cached: requests mostly repeat them."""
         key = self._key if isinstance(self._key, str) else self._key()
         asked = request.model, request.reasoning, bool(request.tools), request.cache_key, key
         last = self._last_target

@@ -1,6 +1,5 @@
 """A connection to one host, plain or TLS, direct or through a proxy, that another thread can abort
-at any moment: during name lookup, handshake, write or read. Knows no HTTP beyond the CONNECT
-request.
+at any moment: during name lookup, handshake, write or read. Knows no HTTP but CONNECT.
 """
 
 from __future__ import annotations

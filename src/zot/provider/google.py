@@ -64,9 +64,7 @@ class GenerateContent(assemble.PlainWire):
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
-    """Return the thinking options: a level for newer models, a budget for older ones, by the
-    catalog.
-    """
+    """Return the thinking options: a level if the catalog lists levels, else a budget."""
     if quirks.levels is not None:
         word = word_for_level(request.reasoning, quirks.levels)
         if word is None:
@@ -340,9 +338,7 @@ class GoogleReader(assemble.StreamReader):
                 self.out.keep_with_reasoning(opaque, fresh=True)
 
     def _function(self, seen: GoogleCall, signature: str | None) -> None:
-        """Process a call, whole or in pieces: its name, then its arguments, then a piece with
-        neither.
-        """
+        """Process a call, whole or in pieces: name, then arguments, then a piece with neither."""
         if seen.name:
             self._end_call()
             self._call = self.out.open_call(seen.id or "", seen.name)

@@ -1,5 +1,4 @@
-"""HTTP client with one request at a time per kept connection; any thread can abort it at any
-moment.
+"""HTTP client: one request at a time per kept connection, which any thread can abort at any time.
 
 Independent of APIs. Follows no redirect: the key and the prompt would be sent along.
 """
@@ -42,9 +41,7 @@ class Line:
         self.kept_at = 0.0
 
     def is_alive(self) -> bool:
-        """Return whether the kept connection can take a request: the last response was read
-        completely.
-        """
+        """Return whether the kept connection can be reused: the last response was read fully."""
         if time.monotonic() - self.kept_at > KEEP_SECONDS:
             return False
         try:
@@ -320,9 +317,7 @@ class Http:
             raise failed from error
 
     def _read_head(self, line: Line, head: bytes, body: bytes) -> bytes:
-        """Send the request and read the response's head; return the part of the body that came with
-        it.
-        """
+        """Send the request and read the response's head; return the start of the body."""
         connection = line.connection
         line.has_received = False
         connection.limit_wait(self.idle_seconds)

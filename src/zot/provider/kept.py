@@ -97,8 +97,7 @@ class Kept:
         self.digest = sha256(self._before_last.encode() + data).hexdigest() if self._start else ""
 
     def earlier(self, quirks: Quirks, encode_turn: EncodeTurn, start: str = "") -> list[Json]:
-        """Return the items of all turns but the last as a few pieces of JSON, for a list of all
-        items.
+        """Return the items of all turns but the last, as a few pieces of JSON.
 
         The last one is left out, as an API may have to mark it. `start`: a digest of everything
         before; thoughts made with another prefix are left out (see binding.py).

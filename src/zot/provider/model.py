@@ -52,7 +52,7 @@ class Model(Frozen):
     deprecation_date: str = ""
     """Date on which the provider ends it, as 2026-11-30; empty: unknown."""
     ask: Literal["", "person", "always"] = ""
-    """Whether tool calls need approval: "person": if a user can be asked, or always."""
+    """Whether tool calls need approval: only if a user can be asked ("person"), or always."""
 
 
 # --- reasoning levels ------------------------------------------------------------------------

@@ -124,9 +124,7 @@ encode_turn = transcript.encoder(
 
 
 def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
-    """Encode a text of the model, with its phase (commentary or answer), which newer models
-    require.
-    """
+    """Encode a model's text with its phase (commentary or answer), which newer models need."""
     content = [{"type": "output_text", "text": block.text, "annotations": []}]
     message = {"type": "message", "role": "assistant", "content": content}
     phase = (block.opaque or {}).get("phase") if same else None
@@ -297,7 +295,7 @@ class ResponsesReader(assemble.StreamReader):
                 self.out.reasoning("\n\n".join(texts), part)
             part.opaque = {"item": reasoning_item(item)}
             self._thoughts[item.id or ""] = part
-            self.out.end_block(part)  # unless a text began meanwhile
+            self.out.end_block(part)  # but not a text that began meanwhile
         elif item.type == "message":
             self._refusal += [p.refusal for p in item.content or [] if p.refusal]
             if item.phase:

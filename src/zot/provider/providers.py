@@ -19,7 +19,7 @@ from zot.text import Frozen, nearest
 _reading = threading.Lock()
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
-"""Where the key is sent: `Authorization: Bearer`, or a header of that name."""
+"""Header for the key: `Authorization: Bearer`, or the one of that name."""
 
 
 class ProviderInfo(Frozen, kw_only=True):

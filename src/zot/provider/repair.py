@@ -48,15 +48,14 @@ class Repair:
         self._seen: Sequence[Message] = ()
         self._count = 0
         self._out: list[Message] = []
-        """Only grows, except for the place of incomplete results, which no caller receives."""
+        """Messages to send. Grows only; incomplete results change, but no caller receives them."""
         self._ids = _Ids()
         self._asked: _Asked | None = None
         self._day = ""
         """Last date given to the model."""
 
     def of(self, messages: Sequence[Message], images: bool = True) -> Sequence[Message]:
-        """Return the messages in a form that any API accepts; `images`: whether the model accepts
-        them.
+        """Return the messages as any API accepts them; `images`: whether the model takes images.
 
         A call whose id is empty or was used before gets a new one, and so does its result. A late
         result is moved to its call, a missing one is made up, one without a call is dropped.
@@ -213,7 +212,7 @@ def _with(message: Message, content: tuple[Block, ...]) -> Message:
 
 
 def with_notes(message: Message, note: Callable[[Image], str]) -> Message:
-    """Return the message with the images replaced by texts for which `note` returns one."""
+    """Return the message with each image replaced by its text from `note`, if not empty."""
 
     def noted(block: Block) -> Block:
         if isinstance(block, ToolResult):

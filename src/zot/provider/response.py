@@ -49,9 +49,7 @@ class ResponseParser:
         except HttpParserUpgrade:
             self.error = "it switches to another protocol"
         except HttpParserError as error:
-            if (
-                self.is_complete
-            ):  # data after the response: ignored, but the connection is not reused
+            if self.is_complete:  # data after the response: do not reuse the connection
                 self.keeps_alive = False
             else:
                 self.error = str(error) or type(error).__name__

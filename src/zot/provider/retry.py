@@ -22,7 +22,7 @@ class RetryPolicy(Frozen):
     """Seconds before the second attempt; doubled for each further one."""
     max_delay: float = 20.0
     max_retry_after: float = 60.0
-    """Maximum pause in seconds; if a server asks for a longer one, the error states it."""
+    """Maximum pause in seconds; if a server asks for more, the call fails and the error says so."""
     attempts_before_fallback: int = 4
     """Maximum attempts with a model when there is a fallback."""
 

@@ -12,7 +12,7 @@ from zot.provider.providers import Quirks
 from zot.text import Frozen, whole_characters
 
 DEFAULT_OUTPUT = 32_000
-"""Default output limit in tokens; only runaway answers are longer."""
+"""Default output limit in tokens; only faulty answers are longer."""
 IMAGE_TOKENS = 1_600
 MAX_ID = 64
 
@@ -32,7 +32,7 @@ class ModelTurn(Frozen):
 
 class ToolTurn(Frozen):
     results: tuple[types.ToolResult, ...]
-    """One for each call, in the order of the calls."""
+    """Results in the order of the calls, one each."""
     kind: Literal["tool"] = "tool"
 
 

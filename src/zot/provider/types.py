@@ -95,9 +95,7 @@ class TokenCounts(Plain):
 
 
 class Usage(TokenCounts):
-    """Tokens of one call, or the sum of many. `input` excludes tokens read from or written to the
-    cache.
-    """
+    """Tokens of one call, or the sum of many. `input` excludes cache reads and writes."""
 
     cost: Cost = Cost()
     """Set by the core from the model's price, not by providers."""

@@ -18,7 +18,7 @@ from zot.settings.known import Choice
 from zot.text import Frozen
 
 CONNECT_SECONDS = 0.05
-"""Connect timeout: loopback answers or refuses within a millisecond; the rest is for load."""
+"""Connect timeout: a loopback port responds within a millisecond, later under load."""
 ANSWER_SECONDS = 0.5
 
 THREE_WAYS = """\

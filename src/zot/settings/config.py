@@ -51,8 +51,7 @@ class Configuration(Frozen):
 def read_configuration(
     options: Options, environ: Mapping[str, str], cwd: str, home: str
 ) -> Configuration:
-    """Read each setting from the first source that has it: flag, environment, project, user,
-    default.
+    """Read each setting from its first source: flag, environment, project, user, default.
 
     Raises:
         ConfigError: a variable holds a value that cannot be used.

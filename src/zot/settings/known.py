@@ -113,7 +113,7 @@ class Known:
         """Return the provider's key; empty when there is none.
 
         Raises:
-            AuthError: there is one, but it cannot be had.
+            AuthError: there is one, but it cannot be obtained.
         """
         if key := flag or providers.env_key(info, environ):
             return Key(key)

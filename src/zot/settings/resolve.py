@@ -197,7 +197,7 @@ def _naming_both(
 
 
 def choose_provider(options: Options, around: Surroundings, known: Known) -> Choice:
-    """Return the provider the user named, or that fits the other options, or that is found here."""
+    """Return the provider the user named, or that fits the other options, or the first found."""
     provider = options.provider
     if not provider and options.model.endswith(".gguf"):
         provider = LOCAL

@@ -1,5 +1,4 @@
-"""Finds the credential for a model call, in the order: flag, environment, auth.json, command,
-keyring.
+"""Finds a model call's credential, in the order: flag, environment, auth.json, command, keyring.
 
 On the start-up path: with a key in a flag or variable, no file is read.
 """
@@ -49,7 +48,7 @@ def find_credential(
 ) -> FoundKey | None:
     """Return the key for the provider and its source. Without `run_commands` no program is started;
     a started one sees neither the variables in `hidden` nor any provider's key variable. Raises
-    AuthError: there is one, but it cannot be had."""
+    AuthError: there is one, but it cannot be obtained."""
     if flag:
         return FoundKey(flag, "flag", "--api-key")
     if key := env_key(info, environ):

@@ -1,1 +1,1 @@
-"""A real model on this machine, with no key and no network. It is one more provider to the rest."""
+"""A real model on this machine, without key or network; to other packages just another provider."""

@@ -1,4 +1,4 @@
-"""Shows how far a download is: one line that is redrawn, or a line now and then for a log."""
+"""Shows the progress of a download: one redrawn line, or an occasional line in a log."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One model call as a small model can answer it: the short prompt, the grammar, and what comes
-back as text or as one call. It neither starts nor finds the server.
+"""Runs one call of a small local model: builds the short prompt and the grammar, and reads the
+answer as text or as one tool call. Does not start or find the server.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from zot.provider import types
 
 MAX_OUTPUT = 1024
 TINY_BYTES, TINY_OUTPUT = 300_000_000, 200
-"""Models below this size copy examples rather than follow instructions, and do not stop."""
+"""Size below which a model counts as tiny (bytes), and its output limit (tokens). Tiny models copy
+examples instead of following instructions, and do not stop.
+"""
 MAX_CALLS, TINY_CALLS = 10, 1
-"""Calls for one request; a small model that needs more has lost its way."""
+"""Maximum tool calls per request; a small model that needs more is lost."""
 LOOPED = "[stopped: the model asked for the same action again]"
 Choice = Literal["auto", "none", "required"]
 
 
 class _Told(Struct):
-    """A call that is shown while it is being written."""
+    """A tool call that is streamed to the client while the model still writes it."""
 
     id: str
     form: Form
     sent: int = 0
-    """Characters of the arguments."""
+    """Characters of the arguments sent so far."""
 
 
 class _Answer(Struct):
-    """What one request to the server brought."""
+    """Result of one request to the server."""
 
     text: str = ""
     call: types.ToolCall | None = None
@@ -49,7 +51,7 @@ class _Answer(Struct):
 
 
 class LocalCall:
-    """One call of `stream`: one request to the server, or two when the first one looped."""
+    """A call of `stream`: one server request, or two if the first one repeated an earlier call."""
 
     def __init__(self, request: types.Request, forms: Mapping[str, Form], *, tiny: bool) -> None:
         self._request = request
@@ -65,7 +67,7 @@ class LocalCall:
             {"role": "system", "content": self.system},
             *({"role": message.role, "content": text_of(message)} for message in kept),
         ]
-        """What every conversation with these tools begins with."""
+        """Messages that every conversation with these tools begins with."""
 
     def run(self, client: types.Provider, cancel: Cancel) -> Iterator[types.StreamEvent]:
         choice = self._request.tool_choice
@@ -100,7 +102,7 @@ class LocalCall:
 
     @property
     def _worn_out(self) -> list[str]:
-        """The same call twice in a row, or three times in all, will not bring anything new."""
+        """Calls that must not be made again: the last one, and any made twice before."""
         return self._earlier[-1:] + [
             start for start in self._earlier if self._earlier.count(start) > 1
         ]
@@ -108,7 +110,7 @@ class LocalCall:
     def _ask(
         self, client: types.Provider, cancel: Cancel, choice: Choice, answer: _Answer
     ) -> Iterator[types.StreamEvent]:
-        """Ask the server once; text is yielded as it comes, the rest is left in `answer`."""
+        """Send one request; yield text as it arrives and store the rest in `answer`."""
         speech = Speech(self._forms)
         with closing(client.stream(self._wire_request(choice), cancel)) as stream:  # type: ignore[type-var]  # a generator; closing it frees the connection
             for event in stream:
@@ -129,7 +131,7 @@ class LocalCall:
         yield from self._take_rest(speech, choice, answer)
 
     def _tell_call(self, held: str, answer: _Answer) -> Iterator[types.StreamEvent]:
-        """Show a call as it grows, once it cannot become one that will be refused."""
+        """Emit a call as it grows, once it can no longer turn into a refused one."""
         if answer.told is None:
             form = next((f for f in self._forms.values() if held.startswith(f"{f.start},")), None)
             if form is None or any(start.startswith(held) for start in self._worn_out):
@@ -137,7 +139,7 @@ class LocalCall:
             answer.told = _Told(self._call_id(form.name), form)
             yield types.ToolCallStart(answer.told.id, form.name)
         told = answer.told
-        if not told.form.is_edit:  # the arguments of edit are rearranged when they are whole
+        if not told.form.is_edit:  # edit's arguments are rearranged when complete
             args = _args_text(held, told.form)
             yield types.ToolCallArgs(told.id, args[told.sent :])
             told.sent = len(args)
@@ -151,7 +153,7 @@ class LocalCall:
             if choice != "none":
                 answer.call = types.ToolCall(self._call_id(call.name), call.name, call.args)
         elif was_call and choice != "none" and self._forms:
-            # Cut by the length limit, or not JSON after all: the loop says so to the model.
+            # Cut by the length limit, or invalid JSON: the agent loop reports it to the model.
             form = answer.told.form if answer.told else None
             name = form.name if form else "unknown"
             raw = _args_text(rest.lstrip(), form) if form else rest
@@ -161,7 +163,7 @@ class LocalCall:
             yield types.TextDelta(rest)
 
     def _call_id(self, name: str) -> str:
-        """Unique in the conversation, and the same when the conversation is."""
+        """Return an id that is unique in the conversation and reproducible from it."""
         return f"call_{len(self._request.messages)}_{name}"
 
     def _wire_request(self, choice: Choice) -> types.Request:
@@ -183,7 +185,7 @@ class LocalCall:
 
 
 def examples_for(request: types.Request, *, tiny: bool) -> tuple[Example, ...]:
-    """Fixed ones, which the saved prefix covers; or those most like what was asked."""
+    """Return the fixed examples (covered by the saved prefix); for a tiny model, similar ones."""
     if not tiny:
         return EXAMPLES
     asked = [message for message in request.messages if _is_from_user(message)]
@@ -195,7 +197,7 @@ def text_of(message: types.Message) -> str:
 
 
 def calls_since_user(request: types.Request) -> list[types.ToolCall]:
-    """The calls made for the request that is being answered."""
+    """Return the calls made since the last user message."""
     calls: list[types.ToolCall] = []
     for message in request.messages:
         if _is_from_user(message):
@@ -211,12 +213,12 @@ def _is_from_user(message: types.Message) -> bool:
 
 
 def _args_text(held: str, form: Form) -> str:
-    """The arguments' own JSON in the text of a flat call."""
+    """Return the arguments of a flat call as JSON text."""
     return "{" + held[len(form.start) + 1 :]
 
 
 def _rest_of_call(call: types.ToolCall, told: _Told | None) -> Iterator[types.StreamEvent]:
-    """What of a call was not shown yet."""
+    """Emit the part of a call that was not streamed yet."""
     if told is None:
         yield types.ToolCallStart(call.id, call.name)
     if told is None or told.form.is_edit:

@@ -1,6 +1,6 @@
-"""Examples for models too small to follow instructions: they copy the nearest one instead.
+"""Examples for models too small to follow instructions, which copy the nearest one instead.
 
-None of these is a request of the benchmark. A larger model gets the fixed ones of prompt.py.
+No benchmark request is among them. A larger model gets the fixed examples of prompt.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 Example = tuple[str, str, str]
-"""A request, the tool it needs (empty: none), and the right answer."""
+"""Request, tool (empty: none), and correct answer."""
 
 SHOWN = 8
 ROWS = Path(__file__).with_suffix(".json").read_bytes()
@@ -29,7 +29,7 @@ BANK: tuple[Example, ...] = tuple(_example(*row) for row in msgspec.json.decode(
 
 
 def nearest(request: str, count: int = SHOWN) -> tuple[Example, ...]:
-    """The examples most like the request, the most similar one last: nearest to the answer."""
+    """Return the most similar examples, the best one last: next to the answer."""
     wanted = _words(request)
     ranked = sorted(BANK, key=lambda example: _likeness(wanted, _words(example[0])))
     return tuple(ranked[-count:])
@@ -44,13 +44,12 @@ def _rarity(word: str) -> float:
     return math.log(1 + len(BANK) / (1 + _SEEN[word]))
 
 
-# The end of a name is looked for from its start only: from each part of it, that would cost the
-# square of its length.
+# Matches a file name from its start only: trying every position would take quadratic time.
 _FILE = re.compile(r"(?<![\w/-])[\w/-]++(?=\.\w)")
 
 
 def _words(text: str) -> Counter[str]:
-    """Words without their endings; a file name counts by its kind."""
+    """Count words without their endings; a file name is replaced by "file", its suffix counts."""
     words = re.findall(r"\.\w+\b|[a-z]+|[0-9]+", _FILE.sub("file", text.lower()))
     return Counter("9" if word.isdigit() else word[:5] for word in words)
 

@@ -1,5 +1,5 @@
-"""Tools as a small model can use them: flat JSON objects, short words, and a grammar that lets
-the model write either one whole call or plain text. Nothing here talks to a server.
+"""Describes tools for small models: flat JSON objects, short words, and a grammar that allows
+either one whole call or plain text. No server access here.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ KINDS: dict[Kind, tuple[str, str]] = {
     "boolean": ("true", "bool"),
     "json": ("...", "json"),
 }
-"""What stands for a value in the prompt, and its rule in the grammar."""
+"""Placeholder of a value in the prompt, and the name of its grammar rule."""
 HELP = {
     "bash": "runs a shell command: list, search, count, move, delete, git, tests",
     "read": "shows a file",
     "write": "creates or replaces a file",
     "edit": "replaces old text by new text in a file",
 }
-"""Our own tools, in the order that worked best; their optional arguments are left out."""
+"""Help for zot's own tools, in the order that worked best; optional arguments are left out."""
 SHELL_CAN = frozenset({"glob", "grep", "ls", "find", "skill", "task"})
-"""Tools that cost more prompt than they help a small model; it does the same with the shell."""
+"""Tools that cost more prompt than they help a small model; the shell replaces them."""
 MAX_HELP = 80
 
 GRAMMAR_BASE = r"""
@@ -53,26 +53,26 @@ class Field(Frozen):
 
 
 class Form(Frozen):
-    """One tool in its flat form."""
+    """A tool in its flat form."""
 
     name: str
     fields: tuple[Field, ...]
     help: str
     is_edit: bool = False
-    """`old` and `new` stand for the one member of `edits`."""
+    """`old` and `new` replace the single entry of `edits`."""
 
     @property
     def start(self) -> str:
-        """How the text of every call of this tool begins."""
+        """The text that every call of this tool begins with."""
         return f'{{"tool":{_compact(self.name)}'
 
     def line(self) -> str:
-        """The tool as the prompt shows it."""
+        """Return the tool's line in the prompt."""
         shown = "".join(f",{_compact(field.name)}:{_shape(field)}" for field in self.fields)
         return f"{self.start}{shown}}} {self.help}".rstrip()
 
     def args(self, flat: dict[str, Json]) -> dict[str, Json]:
-        """The tool's own arguments from the flat ones."""
+        """Convert flat arguments to the tool's own."""
         rest = {key: value for key, value in flat.items() if key != "tool"}
         if self.is_edit and "old" in rest and "new" in rest:
             edit = {"oldText": rest.pop("old"), "newText": rest.pop("new")}
@@ -80,7 +80,7 @@ class Form(Frozen):
         return rest
 
     def flat(self, args: dict[str, Json]) -> str:
-        """The text of a call that was made before, as the model would have written it."""
+        """Return an earlier call as the model would have written it."""
         shown = dict(args)
         edits = shown.get("edits")
         if self.is_edit and isinstance(edits, list) and len(edits) == 1:
@@ -89,7 +89,7 @@ class Form(Frozen):
         return _compact({"tool": self.name, **shown})
 
     def rule(self) -> str:
-        """The grammar of one call."""
+        """Return the grammar rule of one call."""
         parts = [_literal(self.start)]
         for field in self.fields:
             part = f"{_literal(f',{_compact(field.name)}:')} {_value_rule(field)}"
@@ -98,7 +98,7 @@ class Form(Frozen):
 
 
 def forms_for(tools: Iterable[ToolSpec]) -> dict[str, Form]:
-    """The tools worth showing, best first."""
+    """Return the forms of the tools worth showing, best first."""
     specs = {spec.name: spec for spec in tools}
     own = [name for name in HELP if name in specs]
     others = [
@@ -108,7 +108,7 @@ def forms_for(tools: Iterable[ToolSpec]) -> dict[str, Form]:
 
 
 def grammar(forms: Iterable[Form], choice: Literal["auto", "none", "required"]) -> str:
-    """GBNF for an answer: a call, a text, or either."""
+    """Return the GBNF grammar of an answer: a call, a text, or either."""
     calls = [form.rule() for form in forms]
     if choice == "none" or not calls:
         return f"root ::= text{GRAMMAR_BASE}"
@@ -141,7 +141,7 @@ def _fields(schema: dict[str, Json]) -> tuple[Field, ...]:
         return ()
     required = schema.get("required") or ()
     fields = [_field(name, shape, name in required) for name, shape in properties.items()]
-    # Optional ones last: the grammar takes the fields in this order.
+    # Optional fields last: the grammar requires this order.
     return tuple(sorted(fields, key=lambda field: not field.required))
 
 
@@ -156,7 +156,7 @@ def _field(name: str, shape: Json, required: bool) -> Field:
 
 
 def _shape(field: Field) -> str:
-    """What stands for a value in the prompt."""
+    """Return the placeholder of a value in the prompt."""
     if field.choices:
         return "|".join(_compact(choice) for choice in field.choices)
     return KINDS[field.kind][0] + ("" if field.required else "?")
@@ -173,6 +173,6 @@ def _compact(value: Json) -> str:
 
 
 def _literal(text: str) -> str:
-    """Text as a GBNF literal."""
+    """Quote text as a GBNF literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""Reads the header of a GGUF file: enough to refuse a broken one and to see what it can do."""
+"""Reads the header of a GGUF file: enough to reject a broken file and to learn its abilities."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CUT = "the file ends in the middle of its header"
 class Header(Frozen):
     architecture: str
     context: int
-    """Tokens the model was trained for; 0 when the file does not say."""
+    """Context length in tokens the model was trained for; 0 when the file does not say."""
     chat_template: str
     """Empty for a model that was not trained to chat."""
 
 
 class _GgufReader:
-    """Walks over the mapped file: a vocabulary has hundreds of thousands of strings to skip."""
+    """Reads the mapped file: a vocabulary has hundreds of thousands of strings to skip."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
@@ -78,7 +78,7 @@ class _GgufReader:
 
 
 def read_header(path: Path) -> Header:
-    """What the file says of itself.
+    """Read the header of a GGUF file.
 
     Raises:
         ConfigError: it cannot be read, or is not a whole GGUF header.

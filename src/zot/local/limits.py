@@ -1,4 +1,4 @@
-"""What this machine has to spare: disk, memory and cores. Injected where it is checked."""
+"""Free disk and memory, and usable cores of this machine. Injected where it is checked."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_disk(path: Path) -> int:
-    """Bytes free where `path` is, or where it would be made."""
+    """Return the free bytes on the disk of `path`, which need not exist yet."""
     existing = next(folder for folder in (path, *path.parents) if folder.exists())
     return shutil.disk_usage(existing).free
 
 
 def free_memory() -> int | None:
-    """Bytes a new process could use; None where the system does not say."""
+    """Return the bytes a new process could use; None where the system does not say."""
     if forced := os.environ.get(MEMORY_VARIABLE, "").strip():
         return int(forced) * 1_000_000 if forced.isdigit() else None
     limits = [limit for limit in (_meminfo_available(), _cgroup_available()) if limit is not None]
@@ -36,7 +36,7 @@ def _meminfo_available() -> int | None:
 
 
 def _cgroup_available(root: Path = CGROUP) -> int | None:
-    """A container sees the host's meminfo; its own limit stands here."""
+    """Return the memory left in the cgroup: in a container, meminfo shows the host's."""
     try:
         limit = (root / "memory.max").read_text(encoding="ascii").strip()
         used = (root / "memory.current").read_text(encoding="ascii").strip()
@@ -46,7 +46,7 @@ def _cgroup_available(root: Path = CGROUP) -> int | None:
 
 
 def server_threads() -> int:
-    """One core is left to zot and its tools: a model that takes all of them slows itself down."""
+    """Return all cores but one, which zot and its tools need: using every core is slower."""
     forced = os.environ.get("ZOT_LOCAL_THREADS", "")
     return max(1, int(forced)) if forced.isdigit() else max(1, _cores() - 1)
 

@@ -1,4 +1,4 @@
-"""The models zot knows by name, and where a pulled one lies. Nothing here downloads or runs one."""
+"""The known local models and the paths of pulled ones. Does not download or run a model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SMALL = "smollm2-135m"
 
 
 class Package(Frozen):
-    """One registry package that carries the file, or a part of it, as data."""
+    """A registry package that contains the model file, or a part of it, as data."""
 
     name: str
     version: str
     sha256: str
-    """Of the package archive."""
+    """Checksum of the package archive."""
     file: str
-    """The one member we take out."""
+    """The only member that is extracted."""
     bytes: int
     """Size of that member."""
 
@@ -35,17 +35,18 @@ class LocalModel(Frozen):
     publisher: str
     bytes: int
     sha256: str
-    """Of the publisher's own file: what makes any source of it trustworthy."""
+    """Checksum of the publisher's file; with it any download source can be trusted."""
     memory: int
-    """Bytes the server needs, measured."""
+    """Bytes of memory the server needs, measured."""
     memory_slim: int
-    """The same without repacked weights: slower, for machines with less."""
+    """Bytes needed without repacked weights: slower, for machines with less memory."""
     good_for: str
     packages: tuple[Package, ...] = ()
     url: str = ""
     ask: Literal["person", "always"] = "person"
-    """Whether its tool calls must be allowed first. Small models change files when only asked a
-    question; one that answers "delete all .tmp files" with `rm -r /tmp` must never act unasked."""
+    """Whether its tool calls need approval. Small models change files when only asked a question;
+    one that answers "delete all .tmp files" with `rm -r /tmp` must never act without approval.
+    """
 
 
 class Weights(Frozen):
@@ -58,7 +59,7 @@ class Weights(Frozen):
 
     @property
     def memory(self) -> int:
-        """Bytes the server will need; a guess for a file we have not measured."""
+        """Bytes of memory the server needs; an estimate for an unmeasured file."""
         return self.known.memory if self.known else int(self.bytes * 1.7) + 250_000_000
 
     @property
@@ -104,7 +105,7 @@ def looks_like_path(name: str) -> bool:
 
 
 def find_weights(name: str, home: str) -> Weights:
-    """The file behind `--model NAME|PATH.gguf`.
+    """Find the file for `--model NAME|PATH.gguf`.
 
     Raises:
         ConfigError: no such name, not pulled yet, or no such file.

@@ -1,5 +1,5 @@
-"""Keeps what a model has read: the prompt's prefix, saved by the server and given back to the
-next one, so that its first word comes at once. Speed only: every failure here is harmless.
+"""Saves the model's state after the prompt prefix and restores it into the next server, so that the
+first word comes at once. Speed only: every failure here is harmless.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from zot.provider.http import open_url
 from zot.provider.types import Json
 
 KEPT = 4
-"""Saved prefixes of one model; tens of megabytes each."""
+"""Maximum saved prefixes per model; tens of megabytes each."""
 TIMEOUT_SECONDS = 20.0
 WARM = "warm"
-"""Names the server process that was given a prefix, so that it is done once."""
+"""File with the pid of the server that has its prefix already, so that it is restored once."""
 
 
 Prefix = Sequence[dict[str, str]]
-"""Messages as the server takes them."""
+"""Messages in the server's format."""
 
 
 class PrefixStore:
@@ -31,7 +31,7 @@ class PrefixStore:
         self._directory = directory
 
     def restore(self, address: ServerAddress, prefix: Prefix) -> bool:
-        """Give a server that has just started what an earlier one had read."""
+        """Restore the saved prefix into a newly started server."""
         name = _file_name(prefix)
         warm = self._directory / WARM
         saved = self._directory / "prefixes" / name
@@ -39,7 +39,7 @@ class PrefixStore:
             return False
         self._mark(address)
         if not _slot(address, "restore", name):
-            saved.unlink(missing_ok=True)  # another version of the server wrote it
+            saved.unlink(missing_ok=True)  # written by another server version
             return False
         saved.touch()  # the most recently used are kept
         return True
@@ -50,9 +50,9 @@ class PrefixStore:
         warm.write_text(str(address.pid))
 
     def save(self, address: ServerAddress, prefix: Prefix) -> bool:
-        """Keep what the server has read of the prefix, unless it is kept already.
+        """Save the server's state after the prefix, unless it is saved already.
 
-        It is made to forget what came after it first: the conversation is not for the disk.
+        The server first drops everything after it: the conversation must not reach the disk.
         """
         name = _file_name(prefix)
         folder = self._directory / "prefixes"
@@ -87,4 +87,4 @@ def _post(address: ServerAddress, path: str, body: dict[str, Json]) -> bool:
                 pass
             return answer.status == 200
     except ProviderError:
-        return False  # the call that follows will say what is wrong with the server
+        return False  # the next call reports what is wrong with the server

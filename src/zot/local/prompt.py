@@ -1,5 +1,5 @@
-"""What a small model is told: who it is, its tools, a few examples, and the conversation in
-plain turns. Short, because every token of it is waited for; stable, because it is then kept.
+"""Builds the prompt of a small model: identity, tools, a few examples, and the conversation as
+plain turns. Short, because reading tokens is slow; stable, so that its prefix can be cached.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ EXAMPLES: tuple[Example, ...] = (
     ("count the words of a.txt", "bash", '{"tool":"bash","command":"wc -w a.txt"}'),
     ("[bash result]\n42 a.txt\n{reminder}", "bash", "a.txt has 42 words."),
 )
-"""For a model that can follow instructions; the last one shows what to do with a result."""
+"""Examples for a model that follows instructions; the last one shows how to use a result."""
 REMINDER = "That was for: {request}\nNext step as JSON, or the answer in words if done."
 MAX_REQUEST = 300
-"""Characters of a request that are repeated after each result: small models forget it."""
+"""Characters of the request repeated after each result: small models forget it."""
 MAX_EXTRA = 2_000
 """Characters of the user's own instructions (AGENTS.md, --system-prompt): about 500 tokens."""
 MAX_RESULT = 3_000
@@ -46,7 +46,7 @@ MAX_RESULT = 3_000
 
 
 def system_text(system: str, forms: Mapping[str, Form]) -> str:
-    """The short prompt, with what the user added to the long one."""
+    """Return the short prompt plus the user's additions to the long one."""
     tools = "\n".join(form.line() for form in forms.values())
     parts = [WHO, HOW.format(tools=tools), NAMED]
     if extra := users_part(system):
@@ -55,7 +55,7 @@ def system_text(system: str, forms: Mapping[str, Form]) -> str:
 
 
 def users_part(system: str) -> str:
-    """What is left of a system prompt without our own words and the directory."""
+    """Return the system prompt without zot's identity text and the working directory line."""
     text = system.strip().removeprefix(IDENTITY.strip())
     head, mark, _ = text.rpartition("Current working directory: ")
     return shorten((head if mark else text).strip(), MAX_EXTRA)
@@ -64,7 +64,7 @@ def users_part(system: str) -> str:
 def turns(
     messages: Iterable[types.Message], forms: Mapping[str, Form], examples: Iterable[Example] = ()
 ) -> tuple[types.Message, ...]:
-    """Examples and conversation as user and assistant turns of plain text, taking turns."""
+    """Return examples and conversation as alternating user and assistant turns of plain text."""
     joined = _example_turns(examples, forms)
     plain = _Plain(forms)
     request = ""
@@ -102,7 +102,7 @@ def _reminder(request: str) -> str:
 
 
 class _Plain:
-    """A block as text."""
+    """Converts a block to plain text."""
 
     def __init__(self, forms: Mapping[str, Form]) -> None:
         self._forms = dict(forms)
@@ -131,7 +131,7 @@ def _plain(role: str, text: str) -> types.Message:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning and the end of a long text."""
+    """Return the beginning and the end of a long text."""
     if len(text) <= limit:
         return text
     head = limit * 2 // 3

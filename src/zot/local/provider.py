@@ -1,5 +1,5 @@
-"""The local model as one more provider: the ordinary OpenAI Chat client, talking to a server of
-our own. What a small model needs is in this folder alone; what it is asked and says, in call.py.
+"""The local model as a provider: the ordinary OpenAI Chat client, connected to zot's own server.
+Everything special to small models stays in this package; prompts and answers are in call.py.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from zot.provider.client import connect
 from zot.provider.providers import PROVIDERS
 
 IDLE_SECONDS = 900.0
-"""A small machine may read a full context for minutes before the first word."""
+"""Idle timeout in seconds: a slow machine reads a full context for minutes before it answers."""
 DEATH_SECONDS = 0.5
-"""A connection breaks a moment before the process behind it is seen to be gone."""
+"""Seconds to wait for the server's exit after its connection broke: the break is seen first."""
 IDLE_RELEASE_SECONDS = 300.0
-"""A process that has asked nothing for so long lets go of the server's memory."""
+"""Idle seconds after which this process releases the server, and so its memory."""
 
 
 def find_local(name: str, home: str) -> types.Model:
-    """The model behind `--provider local --model NAME|PATH.gguf`; the best one here for no name.
+    """Find the model for `--provider local --model NAME|PATH.gguf`; no name: the best one here.
 
     Raises:
         ConfigError: no such model, or it was not pulled.
@@ -55,12 +55,12 @@ def find_local(name: str, home: str) -> types.Model:
 
 
 def local_models(home: str) -> tuple[types.Model, ...]:
-    """Those that can be used now."""
+    """Return the pulled models, which can be used now."""
     return tuple(find_local(model.name, home) for model in pulled_models(home))
 
 
 def open_local(model: types.Model, around: Surroundings) -> LocalProvider:
-    """A provider whose server starts now, while the prompt is being prepared."""
+    """Open a provider and start its server now, while the prompt is being prepared."""
     server = LocalServer(find_weights(model.id, around.home), around, progress=StderrProgress())
     provider = LocalProvider(server)
     provider.warm()
@@ -68,7 +68,7 @@ def open_local(model: types.Model, around: Surroundings) -> LocalProvider:
 
 
 class StderrProgress:
-    """Lines on stderr: redrawn at a terminal, otherwise only the first and the last."""
+    """Progress lines on stderr: redrawn at a terminal, otherwise only the first and the last."""
 
     def __init__(self) -> None:
         self._shown = False
@@ -82,7 +82,7 @@ class StderrProgress:
                 sys.stderr.write(f"zot: {text}\n")
             sys.stderr.flush()
         except (OSError, ValueError, AttributeError):
-            pass  # stderr is closed: nobody wants to know
+            pass  # stderr is closed
         self._shown = True
 
 
@@ -118,7 +118,7 @@ class LocalProvider:
         try:
             self._server.acquire(cancel)
         except (ZotError, Cancelled):
-            return  # the first call tries again, and says what is wrong
+            return  # the first call tries again, and reports the error
         self._rest()
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
@@ -170,7 +170,7 @@ class LocalProvider:
                 self._client = (address, client)
             return self._client[1]
 
-    # --- giving the memory back --------------------------------------------------------------
+    # --- releasing the server's memory -------------------------------------------------------
 
     def _rest(self) -> None:
         self._stop_idle()

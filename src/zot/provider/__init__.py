@@ -1,1 +1,1 @@
-"""Model clients and the catalog of models; knows nothing of the layers above it."""
+"""Model clients and the model catalog; independent of the layers above."""

@@ -1,6 +1,6 @@
-"""Where a request goes: the parts of a URL, and the proxy the environment asks for. No I/O.
+"""Parses URLs, and finds the proxy set in the environment. No I/O.
 
-By hand, without urllib: that would cost more than all else on the way to the first answer.
+Hand-written, because loading urllib would take longer than everything else before the first answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Address(Frozen):
     host: str
     port: int
     path: str
-    """Without a slash at the end."""
+    """Without trailing slash."""
 
     @property
     def netloc(self) -> str:
@@ -39,11 +39,11 @@ class Proxy(Frozen):
     host: str
     port: int
     headers: dict[str, str]
-    """What the proxy itself is to be sent: its password."""
+    """Headers for the proxy itself: its credentials."""
 
 
 def parse_url(url: str) -> Address:
-    """The parts of a base URL.
+    """Parse a base URL.
 
     Raises:
         ConfigError: it is not an http or https URL, or carries a user name.
@@ -51,7 +51,7 @@ def parse_url(url: str) -> Address:
     scheme, mark, rest = url.strip().partition("://")
     scheme = scheme.lower()
     if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
-        # First, and without showing it: it may hold a password.
+        # Checked first, and not shown: it may contain a password.
         raise ConfigError("a base URL has no user name, query or fragment: pass the key as a key")
     if not mark or scheme not in DEFAULT_PORTS:
         raise ConfigError(f"not a usable URL: {url!r}: it must start with http:// or https://")
@@ -64,13 +64,13 @@ def parse_url(url: str) -> Address:
 
 
 def split_query(url: str) -> tuple[str, str]:
-    """A URL as its base, and the query with its `?`; what follows a `#` is not sent."""
+    """Split a URL into its base and the query with its `?`; the fragment is dropped."""
     base, mark, query = url.partition("#")[0].partition("?")
     return base, mark + query
 
 
 def split_netloc(netloc: str, url: str) -> tuple[str, int]:
-    """Host and port; 0 where none is named. Raises ConfigError."""
+    """Return host and port; the port is 0 if not given. Raises ConfigError."""
     host, colon, port = netloc.rpartition(":")
     if not colon or "]" in port:
         host, port = netloc, ""
@@ -87,7 +87,7 @@ def split_netloc(netloc: str, url: str) -> tuple[str, int]:
 
 
 def proxy_for(address: Address, environ: Mapping[str, str]) -> Proxy | None:
-    """The proxy that the environment names for this host, if any; never for this machine."""
+    """Return the proxy that the environment sets for this host, if any; never for this machine."""
     if is_loopback(address.host) or in_no_proxy(address, environ):
         return None
     names = (f"{address.scheme}_proxy", f"{address.scheme.upper()}_PROXY", "all_proxy", "ALL_PROXY")
@@ -102,7 +102,7 @@ def parse_proxy(url: str) -> Proxy:
     if mark and scheme.lower() != "http":
         raise ConfigError(f"the proxy {shown} is not usable: use http://")
     host, port = split_netloc(netloc, shown)
-    from binascii import b2a_base64  # deferred: few have a proxy
+    from binascii import b2a_base64  # deferred: proxies are rare
     from urllib.parse import unquote_to_bytes
 
     name, _, password = user.encode("utf-8", "replace").partition(b":")
@@ -112,13 +112,13 @@ def parse_proxy(url: str) -> Proxy:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine, by a name or number that no other can have."""
+    """Return whether the host is certainly this machine, by its name or number."""
     numeric = host.replace(".", "").isdecimal() and host.isascii()
     return host in ("localhost", "::1") or (host.startswith("127.") and numeric)
 
 
 def host_and_port(url: str) -> tuple[str, int]:
-    """Of a URL; an empty host when it cannot be used."""
+    """Return host and port of a URL; an empty host if it is invalid."""
     try:
         address = parse_url(url)
     except ConfigError:
@@ -142,6 +142,6 @@ def in_no_proxy(address: Address, environ: Mapping[str, str]) -> bool:
 
 
 def quoted(text: str) -> str:
-    """The text as one part of a path."""
+    """Percent-encode a text as one part of a path."""
     data = text.encode("utf-8", "replace")
     return "".join(chr(byte) if byte in PLAIN else f"%{byte:02X}" for byte in data)

@@ -23,13 +23,13 @@ BUDGETS: dict[types.Level, int] = {
     "max": 32_768,
 }
 ANSWER_ROOM = 1_024
-"""Tokens left for the answer when the thinking budget takes all of the limit."""
-# Effort words differ from the other APIs': there is no "minimal".
+"""Tokens left for the answer when the thinking budget uses up the limit."""
+# Effort words differ from other APIs: there is no "minimal".
 EFFORTS: dict[str, str | None] = {"minimum": None, "max": "max"}
 STOPS: dict[str, StopWord] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    # A server-side tool wants another request; what there is, is not the whole answer.
+    # A server-side tool needs another request; the answer so far is incomplete.
     "pause_turn": "length",
 }
 MARK = {"type": "ephemeral"}
@@ -37,7 +37,7 @@ INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
-# --- what is sent ----------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 class MessagesWire:
@@ -80,7 +80,7 @@ class MessagesWire:
             # Thinking counts, too: less than all that the model can would cut its answers.
             "max_tokens": transcript.output_limit(request, encoded.size, request.model.max_output),
             "stream": True,
-            # Tool results stay in a message of their own, so that a prefix once sent never changes.
+            # Tool results stay in separate messages, so that a prefix once sent never changes.
             "messages": [*earlier, *last],
             **head,
         }
@@ -103,7 +103,7 @@ def thinks(request: types.Request, quirks: Quirks) -> bool:
 
 
 def is_off(request: types.Request, quirks: Quirks) -> bool:
-    """Whether thinking is turned off: some models always think, at least a little."""
+    """Return whether thinking is turned off: some models always think, at least a little."""
     return request.reasoning == "off" and (quirks.levels or {}).get("off", "") is not None
 
 
@@ -193,8 +193,8 @@ encode_turn = transcript.encoder(
 def encode_thought(
     block: types.Reasoning, turn: transcript.ModelTurn, quirks: Quirks
 ) -> list[dict[str, types.Json]]:
-    """A thought goes back only to whoever signed it; to another it would be forged. One that is
-    bound goes to no other model of the same provider, either."""
+    """Encode a thought only for the provider that signed it; others would reject it as forged. A
+    bound thought is sent only to the same model."""
     opaque = block.opaque or {}
     same = turn.same_model if binding.PREFIX in opaque else turn.same_provider
     if not same or block.api != API:
@@ -207,7 +207,7 @@ def encode_thought(
     return []
 
 
-# --- what comes back -------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------
 
 
 class AnthropicUsage(Struct):
@@ -270,7 +270,7 @@ class MessagesReader:
         self.done = False
         self._begun: AnthropicMessage | None = None
         self._open: set[int] = set()
-        """Blocks that were started and have not ended, of any kind."""
+        """Indexes of started blocks of any kind that have not ended."""
         self._calls: dict[int, Part] = {}
         self._stop = ""
 
@@ -307,7 +307,7 @@ class MessagesReader:
                 text = failure.one_line(f"{error.type}: {error.message}", 2_000)
                 raise kind(f"{self.out.provider}: {text}")
             case _:
-                pass  # ping, and kinds of event that did not exist when this was written
+                pass  # ping, and event types that did not exist when this was written
 
     def finish(self) -> types.Finished:
         if not self.done or not (self._stop or self.out.has_content()):
@@ -317,8 +317,8 @@ class MessagesReader:
         return self.out.finished(STOPS.get(self._stop, "end"))
 
     def _check_order(self, event: AnthropicEvent) -> None:
-        """Events out of order are two answers mixed, or parts lost on the way: not an answer. Some
-        gateways begin the same one twice."""
+        """Raise BadResponse for events out of order: two mixed answers, or lost parts. Some
+        gateways begin the same answer twice, which is allowed."""
         begun, again = self._begun, event.message
         if not event.type.startswith(("message_", "content_block_")):
             return
@@ -331,7 +331,7 @@ class MessagesReader:
         self._begun = message
         self._usage(message.usage)
         self._stop = message.stop_reason or ""
-        # Calls of a program that runs at the server are there at once.
+        # Calls made by a server-side program arrive complete.
         for index, block in enumerate(message.content if isinstance(message.content, list) else ()):
             self._start(AnthropicEvent(index=index, content_block=block))
             self._stop_block(index)
@@ -379,7 +379,7 @@ class MessagesReader:
                 if block.input:  # a server that does not stream arguments
                     self.out.args(part, msgspec.json.encode(block.input).decode())
             case _:
-                pass  # results of tools that run at the server
+                pass  # results of server-side tools
 
     def _stop_block(self, index: int) -> None:
         self._open.discard(index)
@@ -389,7 +389,7 @@ class MessagesReader:
         self.out.end_block()
 
     def _usage(self, seen: AnthropicUsage | None) -> None:
-        """Later events repeat some of the counts; what they leave out stays as it was."""
+        """Update the counts: later events repeat some of them; missing ones keep their value."""
         if seen is None:
             return
         old = self.out.usage

@@ -1,4 +1,4 @@
-"""What every API file shares: collecting a stream into blocks, and cleaning what models send.
+"""Shared code of the API modules: collects a stream into blocks, and cleans up models' output.
 
 No API's words and no I/O.
 """
@@ -24,34 +24,34 @@ T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
 MAX_ID = 256
 MAX_ANSWER = 16 * 1024 * 1024
-"""Characters of one answer. No model says this much, and more would only fill the memory."""
+"""Maximum characters of one answer, to bound memory. No model writes this much."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 PART_SIZE = 100
-"""What a block counts beside its text: a million empty ones fill the memory too."""
+"""Characters counted per block beside its text: a million empty blocks fill the memory too."""
 
 
 class AnswerReader(Protocol):
-    """Turns the events of one call into StreamEvents. One instance a call."""
+    """Turns the events of one call into StreamEvents. Use one instance per call."""
 
     out: Assembler
 
     @property
     def done(self) -> bool:
-        """The event that ends an answer of this API was seen."""
+        """Whether the event that ends an answer of this API was seen."""
 
     @property
     def complete(self) -> bool:
-        """The answer is whole, though more may follow: token counts, a closing word."""
+        """Whether the answer is complete, though token counts or an end event may follow."""
 
     def read(self, data: bytes) -> None:
-        """Take one event's data; what follows from it is in `out`.
+        """Process one event's data; the resulting events are in `out`.
 
         Raises:
             ProviderError: the event says so, or is not one.
         """
 
     def finish(self) -> types.Finished:
-        """The whole answer, after the body ended.
+        """Return the whole answer, after the body ended.
 
         Raises:
             BadResponse: the body ended before the answer did.
@@ -60,10 +60,10 @@ class AnswerReader(Protocol):
 
 
 class Wire(Protocol):
-    """One API: pure functions between zot's types and its JSON."""
+    """An API: pure functions between zot's types and its JSON."""
 
     def path(self, request: types.Request) -> str:
-        """Below the base URL, from the version on: `/v1/...`."""
+        """Return the path below the base URL, starting with the version: `/v1/...`."""
 
     def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]: ...
 
@@ -73,13 +73,13 @@ class Wire(Protocol):
         """Return the body of a request; `encoded` has the JSON of earlier messages."""
 
     def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
-        """The answer to the request with that digest, so that it can be sent back rightly."""
+        """Bind the answer to the request with this digest, so that it can be sent back."""
 
     def reader(self, provider: str) -> AnswerReader: ...
 
 
 class PlainWire:
-    """The same for an API that has one path and needs no headers of its own."""
+    """Base of wires with one path and no headers of their own."""
 
     def __init__(self, path: str, reader: Callable[[str], AnswerReader]) -> None:
         self._path = path
@@ -96,7 +96,7 @@ class PlainWire:
 
 
 class StreamReader:
-    """What most readers begin with: the answer is whole when its last event was seen."""
+    """Base of most readers: the answer is complete when its last event was seen."""
 
     api = ""
 
@@ -110,7 +110,7 @@ class StreamReader:
 
 
 class ServerError(Struct):
-    """An error that a server tells of in its stream: each API has some of these words."""
+    """An error reported in a stream; each API uses some of these fields."""
 
     message: str | None = None
     type: str | None = None
@@ -131,7 +131,7 @@ class Part:
 
 
 class Assembler:
-    """Collects blocks in the model's order, and the events that announce them."""
+    """Collects blocks in the model's order, and the events for them."""
 
     def __init__(self, provider: str, api: str) -> None:
         self.provider = provider
@@ -144,7 +144,7 @@ class Assembler:
         self._events: list[types.StreamEvent] = []
 
     def take(self) -> list[types.StreamEvent]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         events = self._events
         self._events = []
         return events
@@ -162,36 +162,36 @@ class Assembler:
         self._events.append(types.TextDelta(text))
 
     def reasoning(self, text: str, part: Part | None = None) -> None:
-        """More of a thought: of the one that is growing when none is named."""
+        """Append to a thought; without `part`, to the growing one."""
         if text:
             self._grow(part or self.reasoning_part(), text)
             self._events.append(types.ReasoningDelta(text))
 
     def open_reasoning(self) -> Part:
-        """A thought that has its place now, and may be told later."""
+        """Add a thought now, whose text may come later."""
         return self._new(Part("reasoning"))
 
     def keep_with_reasoning(self, opaque: dict[str, types.Json], *, fresh: bool = False) -> None:
-        """Keep what the provider wants back with the current reasoning block, or with a new one."""
+        """Store opaque data with the current reasoning block, or with a new one."""
         part = self._new(Part("reasoning")) if fresh else self.reasoning_part()
         self._count(sum(len(str(value)) for value in opaque.values()))
         part.opaque = {**(part.opaque or {}), **opaque}
 
     def keep_with_text(self, opaque: dict[str, types.Json]) -> None:
-        """Keep what the provider wants back with the text that is growing, if there is one."""
+        """Store opaque data with the growing text, if there is one."""
         if self._last is not None and self._last.kind == "text":
             self._last.opaque = opaque
 
     def reasoning_part(self) -> Part:
-        """The reasoning block that is growing, or a new one."""
+        """Return the growing reasoning block, or a new one."""
         part = self._last
         return (
             part if part is not None and part.kind == "reasoning" else self._new(Part("reasoning"))
         )
 
     def end_block(self, part: Part | None = None) -> None:
-        """The next delta starts a block of its own, whatever its kind; unless another than `part`
-        is growing.
+        """Make the next delta start a new block, whatever its kind; unless another block than
+        `part` is growing.
         """
         if part is None or part is self._last:
             self._last = None
@@ -234,12 +234,12 @@ class Assembler:
         write: int | None = 0,
         reasoning: int | None = None,
     ) -> None:
-        """The tokens so far; `prompt` are all, those of the cache too."""
+        """Set the tokens so far; `prompt` includes those read from and written to the cache."""
         prompt, output, read, write = prompt or 0, output or 0, read or 0, write or 0
         self.set_usage(types.Usage(max(prompt - read - write, 0), output, read, write, reasoning))
 
     def finished(self, stop: StopWord) -> types.Finished:
-        """The whole answer. Calls make it a tool turn, whatever the server called its end."""
+        """Return the whole answer. With calls it is a tool turn, whatever the stop reason."""
         blocks: list[types.Block] = []
         has_calls = False
         for part in self._parts:
@@ -251,13 +251,13 @@ class Assembler:
         return types.Finished(tuple(blocks), stop, self.usage)
 
     def cut(self) -> BadResponse:
-        """What to raise when the body ended before the answer did."""
+        """Return the error for a body that ended before the answer did."""
         error = BadResponse(f"{self.provider}: the answer ended before it was complete")
-        error.retryable = True  # the connection was closed too early, if politely
+        error.retryable = True  # the connection was closed too early, if cleanly
         return error
 
     def failed(self, text: str, kind: str = "", status: int | None = None) -> ProviderError:
-        """What to raise when the server tells of an error in the stream, by its word or number."""
+        """Return the error for a failure reported in the stream, by its kind or status."""
         text = failure.one_line(text or "an error without a message", failure.MAX_MESSAGE)
         if status:
             known = failure.class_for_status(status, text)
@@ -281,7 +281,7 @@ class Assembler:
         return part
 
     def _clean_id(self, id: str) -> str:
-        """The id, or a new one where the server's cannot be used to match a result to its call."""
+        """Return the id, or a new one if the server's cannot match a result to its call."""
         if not id or len(id) > MAX_ID or id in self._ids or not id.isprintable():
             id = new_id()
         self._ids.add(id)
@@ -300,12 +300,12 @@ class Assembler:
 
 
 Counts = dict[str, types.Json] | None
-"""What a server says of the tokens, as it says it: no two of them have the same words."""
+"""Token counts as the server sent them; every server uses other field names."""
 
 
 def counted(seen: Counts, *places: str) -> int | None:
-    """The first count other than zero at one of these places, such as `details.cached_tokens`;
-    None: there is none at all."""
+    """Return the first nonzero count at one of these paths, such as `details.cached_tokens`; None
+    if no path has a count."""
     count: int | None = None
     for place in places:
         value: types.Json = seen
@@ -325,7 +325,7 @@ def new_id() -> str:
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -> T:
-    """One event's data as its type.
+    """Decode one event's data.
 
     Half of a surrogate pair, or bytes that are not UTF-8, become U+FFFD: models do send them.
 
@@ -345,7 +345,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str, provider: str) -
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
-    """Decode it unless it is nested too deeply. Raises UNREADABLE."""
+    """Decode data unless it is nested too deeply. Raises UNREADABLE."""
     if len(data) > MAX_NESTING:
         check_nesting(data if isinstance(data, bytes) else data.encode("utf-8", "replace"))
     return decoder.decode(data)
@@ -360,7 +360,7 @@ _ANY_OBJECT = msgspec.json.Decoder(dict[str, types.Json])
 
 
 def parse_args(raw: str) -> dict[str, types.Json] | None:
-    """A tool's arguments; None when they are not a JSON object. Nothing at all is no arguments."""
+    """Parse a tool's arguments; None if they are no JSON object. Empty text means no arguments."""
     if not raw.strip():
         return {}
     try:

@@ -1,9 +1,9 @@
-"""Binds each thought of a model to all that came before it in the request that it answers.
+"""Binds each thought of a model to everything before it in the request that it answers.
 
-Some servers refuse a thought for good once the system prompt, the tools or any earlier message is
-another one: after a compaction, with tools that come late, on the next day. So a thought keeps a
-digest of what it was made with, and is left out of a request that begins in another way. Text and
-tool calls stay. No I/O, no API's words.
+Some servers refuse a thought for good once the system prompt, the tools or any earlier message
+differs: after a compaction, with late tools, on the next day. So a thought stores a digest of its
+prefix, and is left out of a request with another prefix. Text and tool calls stay. No I/O, no API's
+words.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from zot.provider.types import Block, Finished, Reasoning
 from zot.text import encode_json
 
 PREFIX = "prefix"
-"""Where in the opaque data of a thought the digest is."""
+"""Key of the digest in a thought's opaque data."""
 
 
 def fitting(turn: ModelTurn, digest: str, encode: EncodeTurn, quirks: Quirks) -> ModelTurn:
-    """The turn without the thoughts that were made with another beginning than `digest`."""
+    """Return the turn without the thoughts made with another prefix than `digest`."""
     blocks: list[Block] = []
     for block in turn.blocks:
         if isinstance(block, Reasoning):
@@ -34,7 +34,7 @@ def fitting(turn: ModelTurn, digest: str, encode: EncodeTurn, quirks: Quirks) ->
 
 
 def bound(finished: Finished, digest: str, encode: EncodeTurn, quirks: Quirks) -> Finished:
-    """The answer to the request of that digest, each thought with what came before it."""
+    """Return the answer with each thought bound to its prefix; `digest` is the request's."""
     blocks: list[Block] = []
     for block in finished.content:
         if isinstance(block, Reasoning):
@@ -45,7 +45,7 @@ def bound(finished: Finished, digest: str, encode: EncodeTurn, quirks: Quirks) -
 
 
 def _before(blocks: list[Block], digest: str, encode: EncodeTurn, quirks: Quirks) -> str:
-    """The digest of the request and of what the model said before in the same answer."""
+    """Return the digest of the request and of the blocks before in the same answer."""
     if not blocks:
         return digest
     said = ModelTurn(tuple(blocks), same_provider=True, same_model=True)  # type: ignore[arg-type]

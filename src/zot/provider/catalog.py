@@ -1,7 +1,7 @@
-"""The models zot ships facts about: windows, limits, prices. Reads one small file a provider.
+"""The model data that zot ships: windows, limits, prices. Reads one small file per provider.
 
-The files are written by scripts/update_catalog.py. Part of stage one: nothing is read before it
-is asked for, and only the file of the provider in use.
+The files are written by scripts/update_catalog.py. Part of stage one: nothing is read before it is
+needed, and only the file of the provider in use.
 """
 
 import os
@@ -19,9 +19,9 @@ from zot.text import Frozen, compiled, nearest
 
 _DATA = os.path.join(os.path.dirname(__file__), "data", "models")  # noqa: PTH118, PTH120  pathlib is not on the start-up path
 NEAR = 3
-"""How many similar ids an error suggests."""
+"""Number of similar ids that an error suggests."""
 NEAR_END_DAYS = 60
-"""How long before a model ends its users are told."""
+"""Days before a model's end from which its users are warned."""
 
 
 SCRIPTED = Model(
@@ -37,12 +37,12 @@ SCRIPTED = Model(
 
 
 class CatalogRow(Frozen, omit_defaults=True):
-    """A model as it stands in a data file."""
+    """A model in a data file."""
 
     id: str
     name: str = ""
     api: Api | None = None
-    """None: the provider's own."""
+    """None: the provider's API."""
     context: int = 128_000
     output: int = 8_192
     reasoning: bool = False
@@ -56,13 +56,13 @@ class CatalogRow(Frozen, omit_defaults=True):
 
 class Snapshot(Frozen):
     date: str
-    """The day the prices were true."""
+    """Date of the prices."""
     source: str
     models: tuple[CatalogRow, ...]
 
 
 def models(provider: str) -> tuple[Model, ...]:
-    """The listed models of a provider, in catalog order; empty where none are shipped."""
+    """Return the listed models of a provider, in catalog order; empty if none are shipped."""
     info = PROVIDERS[provider]
     if info.api == "scripted":
         return (SCRIPTED,)
@@ -70,9 +70,9 @@ def models(provider: str) -> tuple[Model, ...]:
 
 
 def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
-    """The model with that id.
+    """Return the model with this id.
 
-    `unlisted` accepts an id that is not in the catalog: providers bring new models every week.
+    `unlisted` accepts an id that is not in the catalog: providers add new models every week.
 
     Raises:
         ConfigError: the provider has no such model; the text suggests near ids.
@@ -80,7 +80,7 @@ def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
     info = PROVIDERS[provider]
     if info.api == "scripted":
         scripted = SCRIPTED
-        if model != scripted.id:  # an embedder's test should see what a user would
+        if model != scripted.id:  # an embedder's test should fail like a user's run
             raise ConfigError(_unknown(provider, model, [scripted.id]))
         return scripted
     rows = _load(info.catalog)
@@ -95,8 +95,8 @@ def find(provider: str, model: str, *, unlisted: bool = False) -> Model:
 
 
 def unlisted_model(info: ProviderInfo, id: str) -> Model:
-    """A model that the catalog does not know: its limits are those of its nearest relative, its
-    price is not known."""
+    """Return a model that is not in the catalog: with the limits of its nearest relative, and
+    unknown price."""
     rows = _load(info.catalog)
     relative = relative_of(id, rows)
     if not relative:
@@ -106,8 +106,8 @@ def unlisted_model(info: ProviderInfo, id: str) -> Model:
 
 
 def relative_of(id: str, known: Iterable[str]) -> str:
-    """The known id of the same family that is most like this one: of those that share the most
-    words with it, the newest that is not newer. Empty: it has no family here."""
+    """Return the most similar known id of the same family: among those that share the most words,
+    the newest that is not newer than `id`. Empty: the family is unknown."""
     words, version = _words(id), _version(id)
     family = words[: 2 if "/" in id else 1]  # a gateway's ids are VENDOR/FAMILY-...
     shared = {
@@ -124,19 +124,19 @@ def relative_of(id: str, known: Iterable[str]) -> str:
 
 
 def _words(id: str) -> list[str]:
-    """The words of an id without its numbers: claude, opus."""
+    """Return the words of an id without its numbers: claude, opus."""
     words: list[str] = compiled(r"[a-z]+").findall(id.lower())
     return [word for at, word in enumerate(words) if at == 0 or len(word) > 1]
 
 
 def _version(id: str) -> tuple[int, ...]:
-    """The numbers of an id without its date: 5, 5."""
+    """Return the numbers of an id without its date: 5, 5."""
     undated: str = compiled(r"-?20\d\d-?\d\d-?\d\d").sub("", id)
     return tuple(int(number) for number in compiled(r"\d+").findall(undated)[:2])
 
 
 def notices(model: Model) -> list[str]:
-    """What the user of a model should know: that it is new to zot, or that it ends."""
+    """Return notices about a model for its user: not in the catalog, or ending."""
     told: list[str] = []
     if model.source == "unlisted" and (rows := _rows_of(model.provider)):
         relative = relative_of(model.id, rows)
@@ -170,7 +170,7 @@ def _day(seconds: float) -> str:
 
 
 def near_ids(provider: str, model: str) -> list[str]:
-    """The known ids that are most like one that the server refused."""
+    """Return the known ids most similar to one that the server refused."""
     known = [id for id in _rows_of(provider) if id != model]
     near = nearest(model, known, most=NEAR, cutoff=0.4)
     near = [*near[:1], relative_of(model, known), *near[1:]]
@@ -178,13 +178,13 @@ def near_ids(provider: str, model: str) -> list[str]:
 
 
 def default_model(provider: str) -> Model | None:
-    """The model to use when the user names none; None where it must be named or discovered."""
+    """Return the model to use when the user names none; None if it must be named or discovered."""
     name = PROVIDERS[provider].default_model
     return find(provider, name) if name else None
 
 
 def price_date(provider: str) -> str:
-    """The day of the price snapshot, or an empty string."""
+    """Return the date of the price snapshot, or an empty string."""
     info = PROVIDERS[provider]
     return _snapshot(info.catalog).date if info.catalog else ""
 

@@ -1,4 +1,4 @@
-"""Joins an API file with HTTP: the one Provider behind every real model. No API's words here."""
+"""Connects an API module with HTTP: the only Provider for real models. Contains no API's words."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from zot.text import encode_json
 
 BETA = "anthropic-beta"
 ANTHROPIC_TOKEN = "sk-ant-oat"
-"""How tokens of a login begin, as against keys: they travel in another header."""
+"""Prefix of login tokens, which are sent in another header than keys."""
 COMPLETE_SECONDS = 5.0
-"""How long a server may take to close an answer that is whole: some never do."""
+"""Seconds a server may take to end a complete answer: some never do."""
 LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
 class ModelClient:
-    """Speaks one API to one host. Safe for several threads."""
+    """Client of one API at one host. Thread-safe."""
 
     def __init__(self, info: ProviderInfo, wire: Wire, api: Api, key: Key, http: Http) -> None:
         self.name = info.name
@@ -75,9 +75,9 @@ class ModelClient:
                     yield from events
                 finished = self._wire.bound(reader.finish(), quirks, digest)
             except ProviderError as error:
-                yield from reader.out.take()  # what came before it in the same bytes
+                yield from reader.out.take()  # events before the error in the same bytes
                 raise self._told(error, answer) from error
-        # Past the exchange: a caller that stops at Finished must not cost the connection.
+        # After the exchange, so that a caller that stops at Finished does not lose the connection.
         reader.out.close_calls()
         yield from reader.out.take()
         yield finished
@@ -94,24 +94,24 @@ class ModelClient:
         return body, encoded.digest
 
     def _advice(self) -> str:
-        """What to do about a key that was refused."""
+        """Return advice for a refused key."""
         places = (*self._info.env[:1], "--api-key (api_key in Python)")
         return f" (check the key: {' or '.join(places)}, or `zot login {self.name}`)"
 
     def _other_models(self, model: Model) -> str:
-        """What to ask for in the place of a model that the server does not have."""
+        """Return suggestions for a model that the server does not have."""
         near = catalog.near_ids(self.name, model.id)
         hint = f"did you mean {', '.join(near)}? " if near else ""
         return f" ({hint}`zot --list-models --provider {self.name}` shows all)"
 
     def _told(self, error: ProviderError, answer: HttpAnswer) -> ProviderError:
-        """The error without the key in its text, and with the id that support will ask for."""
+        """Remove the key from the error's text and add the request id for support."""
         error.args = (self._http.redact(str(error)),)
         error.request_id = error.request_id or answer.request_id()
         return error
 
     def _target(self, request: Request, quirks: Quirks) -> tuple[str, dict[str, str]]:
-        """Path and headers. The last ones are kept: those of the next request are mostly they."""
+        """Return path and headers. The last ones are cached: requests mostly repeat them."""
         key = self._key if isinstance(self._key, str) else self._key()
         asked = request.model, request.reasoning, bool(request.tools), request.cache_key, key
         last = self._last_target
@@ -136,7 +136,7 @@ class ModelClient:
             if more:
                 headers |= {name.lower(): value for name, value in more.items()}
         for name, value in auth_headers(self._info, key).items():
-            # A beta that the key needs stands beside the one that the request needs.
+            # Betas required by the key and by the request are joined.
             headers[name] = f"{headers[name]},{value}" if name == BETA in headers else value
         if quirks.session_header and request.cache_key:
             headers[quirks.session_header] = request.cache_key
@@ -144,7 +144,7 @@ class ModelClient:
 
 
 def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[list[StreamEvent]]:
-    """Read the body to the end of the answer, and yield what each piece of it says."""
+    """Read the body to the end of the answer, and yield the events of each piece."""
     splitter = Splitter(name)
     content_type = answer.headers.get("content-type", "").lower()
     piece = answer.read() if "event-stream" in content_type else sniff(name, answer)
@@ -162,14 +162,14 @@ def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[list[S
             piece = answer.read()
         except (NetworkError, StreamIdle):
             if reader.complete:
-                return  # the answer is whole; only its token counts may be missing
+                return  # the answer is complete; only token counts may be missing
             raise
     for data in splitter.finish():
         reader.read(data)
 
 
 def sniff(name: str, answer: HttpAnswer) -> bytes:
-    """The first bytes of a body that does not call itself a stream of events, if it is one.
+    """Return the first bytes of a body that has no event-stream content type but looks like one.
 
     Raises:
         BadResponse: it is something else; the text shows its beginning.
@@ -194,7 +194,7 @@ def check_head(name: str, answer: HttpAnswer) -> None:
 
 
 def auth_headers(info: ProviderInfo, key: str) -> dict[str, str]:
-    """The key's header. None without a key, so that a local server is not given an empty one."""
+    """Return the key's header; none without a key, so that a local server gets no empty one."""
     if not key or info.auth == "none":
         return {}
     if info.auth == "x-api-key" and key.startswith(ANTHROPIC_TOKEN):
@@ -204,12 +204,12 @@ def auth_headers(info: ProviderInfo, key: str) -> dict[str, str]:
 
 @cache
 def join_path(base: str, path: str) -> str:
-    """The path below a base URL; a beginning that the base already ends with is not repeated."""
+    """Join a path to a base path, without repeating the part that the base already ends with."""
     have, want = base.split("/"), path.removeprefix("/").split("/")
     for size in range(min(len(have), len(want)), 0, -1):
         if have[-size:] == want[:size]:
             return "/".join(have + want[size:])
-    if is_version(have[-1]) and is_version(want[0]):  # the server's own version stays
+    if is_version(have[-1]) and is_version(want[0]):  # keep the version in the base URL
         return "/".join(have + want[1:])
     return "/".join(have + want)
 
@@ -219,7 +219,7 @@ def is_version(part: str) -> bool:
 
 
 def load_wire(api: Api) -> Wire:
-    """The API's file, which has its name; only the one in use is loaded."""
+    """Import the module of an API, which has its name; only the one in use is loaded."""
     if api == "scripted":
         raise ValueError("the scripted provider makes no connection")
     wire: Wire = import_module(f"zot.provider.{api.replace('-', '_')}").WIRE
@@ -235,7 +235,7 @@ def open_client(
     idle_seconds: float = 120.0,
     connect_seconds: float = 10.0,
 ) -> Provider:
-    """A client that speaks `api` to `base_url`; connects when first used."""
+    """Create a client that speaks `api` to `base_url`; connects when first used."""
     http = Http(
         info.name,
         base_url,
@@ -255,10 +255,10 @@ def connect(
     connect_seconds: float = 10.0,
     script: str = "",
 ) -> Provider:
-    """A client for the provider, ready to stream; nothing is sent yet.
+    """Create a client for the provider, ready to stream; nothing is sent yet.
 
-    `key` may be a function, called before each request; it may raise AuthError.
-    `script` is the file that the scripted provider plays.
+    `key` may be a function, called before each request; it may raise AuthError. `script` is the
+    file that the scripted provider plays.
 
     Raises:
         ConfigError: a base URL or script is missing or cannot be used.

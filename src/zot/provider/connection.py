@@ -1,6 +1,5 @@
-"""A connection to one host, plain or TLS, direct or through a proxy, that another thread can break
-off at any moment: during the name lookup, the handshake, a write or a read. Knows no HTTP beyond
-the request for a tunnel.
+"""A connection to one host, plain or TLS, direct or through a proxy, that another thread can abort
+at any moment: during name lookup, handshake, write or read. Knows no HTTP but CONNECT.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
 @cache
 def tls_context() -> SSLContext:
-    """The system's certificates, or those of SSL_CERT_FILE. Slow to make, so made once."""
-    import ssl  # deferred: not for plain HTTP
+    """Return a TLS context with the system's certificates or SSL_CERT_FILE; slow, so cached."""
+    import ssl  # deferred: not needed for plain HTTP
 
     file = os.environ.get("SSL_CERT_FILE")
     if file and not os.path.isfile(file):  # noqa: PTH113  pathlib is slow to load
@@ -37,7 +36,7 @@ def tls_context() -> SSLContext:
 
 
 class Connection:
-    """Opened by one thread and used by it; `abort` may be called by any."""
+    """Opened and used by one thread; `abort` may be called by any."""
 
     def __init__(self, address: Address, proxy: Proxy | None, connect_seconds: float) -> None:
         self._address = address
@@ -46,7 +45,7 @@ class Connection:
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
         self._woken = threading.Event()
-        """Opening ended, or was aborted."""
+        """Set when opening ended, or was aborted."""
         self._opening = False
         self._aborted = False
         self._failure: BaseException | None = None
@@ -63,7 +62,7 @@ class Connection:
             Cancelled: aborted.
         """
         self._opening = True
-        # A name lookup cannot be interrupted, only left behind in a thread of its own.
+        # A name lookup cannot be interrupted, only abandoned in its own thread.
         threading.Thread(target=self._try_open, name="zot-connect", daemon=True).start()
         self._woken.wait(self._connect_seconds + 1)
         if cancel.is_set() or not self._woken.is_set():
@@ -82,7 +81,7 @@ class Connection:
                 self._tunnel(self._proxy)
             if self._address.scheme == "https":
                 self._secure()
-        except BaseException as error:  # carried to the thread that waits
+        except BaseException as error:  # passed to the waiting thread
             self._failure = error
         with self._lock:
             self._opening = False
@@ -92,11 +91,11 @@ class Connection:
         self._woken.set()
 
     def _dial(self, end: float) -> None:
-        """Connect to the first address that answers; no single one may eat all of the time."""
+        """Connect to the first address that answers; no single one may use up the whole timeout."""
         host, port = self._address.host, self._address.port
         if self._proxy is not None:
             host, port = self._proxy.host, self._proxy.port
-        # As bytes: a name in ASCII needs no IDNA, whose tables take milliseconds to load.
+        # Passed as bytes: an ASCII name needs no IDNA, whose tables take milliseconds to load.
         name = host.encode() if host.isascii() else host
         rows = socket.getaddrinfo(name, port, socket.AF_UNSPEC, socket.SOCK_STREAM)
         last: OSError = OSError(f"no address for {host!r}")
@@ -119,7 +118,7 @@ class Connection:
         raise last
 
     def _use(self, sock: socket.socket) -> None:
-        """Let `abort` reach the socket, from before it is connected."""
+        """Make the socket reachable for `abort`, before it is connected."""
         with self._lock:
             if self._aborted:
                 raise ConnectionAbortedError("aborted")
@@ -132,7 +131,7 @@ class Connection:
         self.send("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
         answer = ResponseParser()
         while not answer.has_head and not answer.error:
-            data = self.receive(1)  # byte by byte: what follows the head belongs to TLS
+            data = self.receive(1)  # byte by byte: everything after the head belongs to TLS
             if not data:
                 raise OSError("the proxy closed the connection without an answer")
             answer.feed(data)
@@ -164,34 +163,35 @@ class Connection:
     # --- using -------------------------------------------------------------------------------
 
     def send(self, data: bytes) -> None:
-        """Send everything. Raises TimeoutError: the server takes nothing for too long."""
+        """Send everything. Raises TimeoutError: the server accepts nothing for too long."""
         sock, rest = self._socket(), memoryview(data)
-        while rest:  # not sendall: the limit is for each write, not for a large body as a whole
+        while rest:  # not sendall: the timeout is for each write, not for a large body as a whole
             rest = rest[sock.send(rest) :]
 
     def receive(self, limit: int) -> bytes:
-        """The next bytes as soon as there are some; empty when the server closed."""
+        """Return the next bytes as soon as some arrive; empty when the server closed."""
         return self._socket().recv(limit)
 
     def limit_wait(self, seconds: float) -> None:
-        """Limit each read and write from now on to this many seconds."""
-        self._socket().settimeout(max(seconds, 0.001))  # 0 would mean: do not wait at all
+        """Set the timeout of each read and write from now on, in seconds."""
+        self._socket().settimeout(max(seconds, 0.001))  # 0 would mean non-blocking
 
     def is_readable(self) -> bool:
-        """Whether bytes, or the end of the connection, have come already."""
+        """Return whether bytes, or the end of the connection, have arrived already."""
         sock = self._socket()
         if self._is_secured and sock.pending():  # type: ignore[attr-defined]  # an SSLSocket
             return True
         return bool(ready(sock.fileno(), timeout=0))
 
     def abort(self) -> None:
-        """Make every wait of this connection end now."""
+        """End every wait on this connection now."""
         with self._lock:
             self._aborted = True
             sock = self._sock
         if sock is not None:
             try:
-                # Past SSLSocket's own method: it would pull the TLS state from under the reader.
+                # Bypasses SSLSocket's method, which would drop the TLS state while another thread
+                # reads.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
             except OSError:
                 pass  # not connected yet, or closed already
@@ -201,6 +201,6 @@ class Connection:
         with self._lock:
             self.is_open = False
             if self._opening:
-                self._aborted = True  # the thread that opens it is using the socket, and closes it
+                self._aborted = True  # the opening thread uses the socket, and closes it
             elif self._sock is not None:
                 self._sock.close()

@@ -1,4 +1,4 @@
-"""Asks a provider which models it has now. What is done with the answer is the caller's matter."""
+"""Fetches the models that a provider lists now. Caching and display are left to the caller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zot.text import Frozen, prepared
 
 SECONDS = 15.0
 MAX_BODY = 16 * 1024 * 1024
-# Models of these kinds are on the same lists, and cannot hold a conversation.
+# Kinds of models on the same lists that cannot hold a conversation.
 NOT_FOR_TALK = (
     *("embed", "whisper", "tts", "audio", "realtime", "image", "transcribe", "moderation"),
     *("dall-e", "sora", "rerank", "veo", "imagen", "lyria", "speech"),
@@ -26,7 +26,7 @@ NOT_FOR_TALK = (
 
 
 LiveRow = dict[str, Json]
-"""One model of any list: each server has other fields."""
+"""A model of any list: each server has other fields."""
 
 
 class LiveList(Frozen):
@@ -44,7 +44,7 @@ def live_models(
     *,
     seconds: float = SECONDS,
 ) -> tuple[Model, ...]:
-    """The models the provider lists, with the catalog's facts where it knows them.
+    """Return the models the provider lists, with the catalog's data where available.
 
     Raises:
         ProviderError: no answer, or one that is not a list of models.
@@ -110,7 +110,7 @@ def as_model(info: ProviderInfo, row: LiveRow, known: dict[str, Model]) -> Model
         return replace(known[id], source="live")
     name = text_at(row, "display_name", "displayName", *(["name"] if row.get("id") else [])) or id
     base = catalog.unlisted_model(PROVIDERS.get(info.name, info), id)
-    # vLLM's word for the window is the second one.
+    # vLLM uses the second name.
     words = ("context_length", "max_model_len", "inputTokenLimit", "max_input_tokens")
     return replace(
         base,

@@ -1,4 +1,4 @@
-"""What a failed model call is called: HTTP status and error text to the error tree. No I/O."""
+"""Maps HTTP status and error text of a failed model call to an error class. No I/O."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 from zot import errors
 
-# What servers say when the prompt does not fit, in lower case. There is no common error code, so
-# this is the one place where text is matched; everyone above looks at the class.
+# Servers' texts for a prompt that does not fit, in lower case. There is no common error code, so
+# text is matched only here; all other code checks the class.
 OVERFLOW_TEXTS = (
     "prompt is too long",
     "context length",
@@ -33,21 +33,21 @@ OVERFLOW_TEXTS = (
     "greater than the context",
     "token limit exceeded",
 )
-# Words that make the above a rate limit and not a size: "tokens per minute" and the like.
+# Texts that make the above a rate limit instead of a size: "tokens per minute" and the like.
 NOT_OVERFLOW_TEXTS = ("rate limit", "per minute", "per day", "too many requests")
-# What makes an error that names an image one about its size.
+# Words that make an error about an image one about its size.
 SIZE_WORDS = (
     *("exceed", "too large", "too big", "maximum", "max allowed", "dimension", "pixel", "size"),
 )
 SHOWN = 200
-"""Characters shown of a body that is not what it should be."""
+"""Characters shown of an unexpected body."""
 MAX_MESSAGE = 2_000
 RETRY_STATUSES = frozenset({408, 409, 425, 529})
 AUTH_STATUSES = frozenset({401, 403})
 
 
 class Headers(Protocol):
-    """What is asked of a set of headers, whatever holds them."""
+    """Any mapping of header names to values."""
 
     def get(self, name: str, /) -> str | None: ...
 
@@ -63,7 +63,7 @@ class ImageRefused(errors.Rejected):
 
 
 def is_overflow(text: str) -> bool:
-    """Whether an error text says that the prompt does not fit the model's window."""
+    """Return whether an error text says that the prompt does not fit the model's window."""
     low = text.lower()
     if any(word in low for word in NOT_OVERFLOW_TEXTS):
         return False
@@ -76,14 +76,14 @@ def is_about_image_size(text: str) -> bool:
 
 
 def is_about_model(status: int | None, text: str) -> bool:
-    """Whether a refusal says that there is no such model."""
+    """Return whether a refusal says that there is no such model."""
     low = text.lower()
     words = ("not found", "not_found", "not exist", "no such", "unknown model", "invalid model")
     return "model" in low and (status == 404 or any(word in low for word in words))
 
 
 def class_for_status(status: int, text: str = "") -> type[errors.ProviderError]:
-    """The error class of an HTTP answer that is not a success."""
+    """Return the error class of an unsuccessful HTTP response."""
     if status in (400, 413, 422) and is_about_image_size(text):
         return ImageRefused
     if status == 413 or (status in (400, 422, 500) and is_overflow(text)):
@@ -98,7 +98,7 @@ def class_for_status(status: int, text: str = "") -> type[errors.ProviderError]:
 
 
 def class_for_kind(kind: str, text: str = "") -> type[errors.ProviderError]:
-    """The error class of an error event inside a stream, by the provider's word for it."""
+    """Return the error class of an error event inside a stream, by the provider's name for it."""
     low = kind.lower()
     if is_overflow(text) or is_overflow(kind):
         return errors.ContextTooLong
@@ -118,12 +118,12 @@ def class_for_kind(kind: str, text: str = "") -> type[errors.ProviderError]:
 
 
 def cut(provider: str) -> errors.NetworkError:
-    """The connection broke before the answer was complete."""
+    """Return the error for a connection that broke before the answer was complete."""
     return errors.NetworkError(f"{provider}: the connection was closed in the middle of the answer")
 
 
 def error_message(body: str) -> str:
-    """The provider's own message in an error body, else the body's beginning; on one line."""
+    """Return the provider's message in an error body, else the body's beginning; on one line."""
     text = body.strip()
     try:
         message = message_in(msgspec.json.decode(text)) if text[:1] in "{[" and text else ""
@@ -134,7 +134,7 @@ def error_message(body: str) -> str:
 
 
 def message_in(value: object) -> str:
-    """The message inside the usual shapes of an error object."""
+    """Return the message inside the usual shapes of an error object."""
     if isinstance(value, list) and value:
         value = value[0]
     if isinstance(value, str):
@@ -152,13 +152,13 @@ def message_in(value: object) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text without control characters and line breaks, cut at the limit."""
+    """Return the text without control characters and line breaks, cut at the limit."""
     clean = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return clean if len(clean) <= limit else clean[:limit] + "..."
 
 
 def retry_after(headers: Headers, now: float) -> float | None:
-    """Seconds the server asks to wait, from a number or a date; None when it makes no sense."""
+    """Return the seconds the server asks to wait, from a number or a date; None if invalid."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -173,7 +173,7 @@ def retry_after(headers: Headers, now: float) -> float | None:
 
 
 def seconds_until(date: str, now: float) -> float:
-    """Seconds until an HTTP date, at least zero; NaN when it is not a date."""
+    """Return the seconds until an HTTP date, at least zero; NaN when it is not a date."""
     from email.utils import parsedate_to_datetime  # rare, and too slow for the start-up path
 
     try:

@@ -16,7 +16,7 @@ from zot.text import encode_json
 
 API = "google"
 BUDGETS = dict(zip(types.LEVELS[1:], (1_024, 2_048, 8_192, 16_384, 24_576, 24_576), strict=True))
-# The part of JSON Schema that function declarations take.
+# The JSON Schema keywords that function declarations accept.
 SCHEMA_WORDS = frozenset(
     {
         *("type", "format", "title", "description", "nullable", "enum", "maxItems", "minItems"),
@@ -25,7 +25,7 @@ SCHEMA_WORDS = frozenset(
     }
 )
 FORMATS = {"enum", "date-time", "int32", "int64", "float", "double"}
-# Every other reason is a filter's: SAFETY, RECITATION, MODEL_ARMOR and what Google adds to them.
+# Every other reason is a filter's: SAFETY, RECITATION, MODEL_ARMOR and others that Google adds.
 ENDS = frozenset({"STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED"})
 BROKEN = frozenset(
     {
@@ -33,12 +33,12 @@ BROKEN = frozenset(
         *("MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE"),
     }
 )
-# What Google documents for calls of another model: its newer ones refuse a first call unsigned.
+# Google's documented value for calls of other models: newer models refuse an unsigned first call.
 NO_SIGNATURE = "skip_thought_signature_validator"
 DEPTH = 32
 
 
-# --- what is sent ----------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 class GenerateContent(assemble.PlainWire):
@@ -66,20 +66,20 @@ class GenerateContent(assemble.PlainWire):
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
-    """Newer models take a level, older ones a budget; which is which the catalog knows."""
+    """Return the thinking options: a level if the catalog lists levels, else a budget."""
     if quirks.levels is not None:
         word = word_for_level(request.reasoning, quirks.levels)
         if word is None:
-            return {}  # these cannot be turned off: the server's default is the least
+            return {}  # cannot be turned off: the server's default is the lowest
         return {"includeThoughts": True, "thinkingLevel": word.lower()}
     if request.reasoning == "off":
-        # The larger ones refuse zero.
+        # Larger models refuse zero.
         return {} if "pro" in request.model.id else {"thinkingBudget": 0}
     return {"includeThoughts": True, "thinkingBudget": BUDGETS[request.reasoning]}
 
 
 def clean_schema(schema: types.Json, depth: int = 0) -> dict[str, types.Json]:
-    """The schema with only the words that the server takes; deeper than sense it is left open."""
+    """Reduce a schema to the keywords that the server accepts; below DEPTH levels to a string."""
     if not isinstance(schema, dict) or depth > DEPTH:
         return {"type": "string"}
     out: dict[str, types.Json] = {}
@@ -103,7 +103,7 @@ def clean_schema(schema: types.Json, depth: int = 0) -> dict[str, types.Json]:
 
 
 def nullable(schema: dict[str, types.Json]) -> dict[str, types.Json]:
-    """A list of types as one type that may be null, and a type for every bare schema."""
+    """Replace a list of types by one nullable type, and add a type to every bare schema."""
     kind = schema.get("type")
     if isinstance(kind, list):
         kinds = [item for item in kind if item != "null"]
@@ -205,7 +205,7 @@ def add_thought(
 def signed(
     block: types.ToolCall | types.Reasoning, turn: transcript.ModelTurn
 ) -> dict[str, types.Json]:
-    """The signature that the server wants back with its own calls and thoughts."""
+    """Return the signature that the server requires back with its own calls and thoughts."""
     signature = (block.opaque or {}).get("thoughtSignature")
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
 
@@ -221,11 +221,11 @@ def encode_results(results: tuple[types.ToolResult, ...]) -> list[types.Json]:
     return parts + [encode_said(image) for image in images]
 
 
-# --- what comes back -------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------
 
 
 class GoogleArg(Struct):
-    """A piece of one argument, where a server streams them."""
+    """A piece of one argument, from a server that streams them."""
 
     jsonPath: str = ""
     stringValue: str | None = None
@@ -274,7 +274,7 @@ _EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
 class GoogleReader(assemble.StreamReader):
-    """Reads one answer. The stream has no end event: the reason to stop is the end."""
+    """Reads one answer. The stream has no end event: the finish reason ends it."""
 
     api = API
 
@@ -284,7 +284,7 @@ class GoogleReader(assemble.StreamReader):
         self._explained = ""
         self._blocked = ""
         self._call: assemble.Part | None = None
-        """The call whose arguments come in pieces."""
+        """The call whose arguments arrive in pieces."""
         self._args: dict[str, types.Json] = {}
 
     @property
@@ -339,12 +339,12 @@ class GoogleReader(assemble.StreamReader):
         else:
             self.out.text(part.text or "")
             if part.thoughtSignature:
-                # A text has no place for it: it is kept as a silent thought after the text.
+                # A text has no field for it: it is stored as an empty thought after the text.
                 opaque = {"thoughtSignature": part.thoughtSignature, "of_text": True}
                 self.out.keep_with_reasoning(opaque, fresh=True)
 
     def _function(self, seen: GoogleCall, signature: str | None) -> None:
-        """A call, whole or in pieces: its name, then its arguments, then one without either."""
+        """Process a call, whole or in pieces: name, then arguments, then a piece with neither."""
         if seen.name:
             self._end_call()
             self._call = self.out.open_call(seen.id or "", seen.name)
@@ -381,7 +381,7 @@ PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")
 
 
 def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
-    """Set the value at a path like `$.files[0].name`; a second piece of a text is added to it."""
+    """Set the value at a path like `$.files[0].name`; further pieces of a text are appended."""
     steps: list[str | int] = [
         int(index) if index else name or quoted_name
         for name, index, quoted_name in PATH_STEP.findall(path)
@@ -392,7 +392,7 @@ def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if isinstance(step, int):
             if not isinstance(place, list) or step > len(place):
-                return  # a place that cannot be: past the end, or inside a text
+                return  # an invalid path: past the end, or inside a text
             if step == len(place):
                 place.append(None)
             old = place[step]

@@ -1,6 +1,6 @@
-"""One HTTP request at a time over a kept connection, that another thread can abort at any moment.
+"""HTTP client: one request at a time per kept connection, which any thread can abort at any time.
 
-Knows no API. No redirect is ever followed: the key and the prompt would go along.
+Independent of APIs. Follows no redirect: the key and the prompt would be sent along.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from zot.provider.response import ResponseParser
 PIECE = 64 * 1024
 MAX_ERROR_BODY = 64 * 1024
 MAX_BODY = 128 * 1024 * 1024
-"""Bytes of one answer: far above any model's output, far below what would fill the memory."""
+"""Maximum bytes of one response: far above any model's output, far below filling the memory."""
 LAST_BYTES = 0.05
-"""Seconds the end of the last answer's body may take before its connection is given up."""
+"""Seconds to wait for the rest of the last response's body before closing its connection."""
 LAST_PIECES = 4
 KEEP_SECONDS = 90.0
-"""How long an unused connection is trusted: routers on the way forget older ones without a word."""
+"""Seconds an unused connection is reused: routers silently drop older ones."""
 USER_AGENT = f"zot/{__version__}"
 
 
 class Line:
-    """A connection, and the answer that is being read from it."""
+    """A connection, and the parser of its current response."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.parser = ResponseParser()
         self.has_received = False
-        """Something of the current answer came: the request must not be sent again."""
+        """Whether any of the current response came: then the request must not be sent again."""
         self.kept_at = 0.0
 
     def is_alive(self) -> bool:
-        """Whether the kept connection can take a request: the last answer was read to its end."""
+        """Return whether the kept connection can be reused: the last response was read fully."""
         if time.monotonic() - self.kept_at > KEEP_SECONDS:
             return False
         try:
             if not self.parser.is_complete:
                 self._read_end()
-            # A readable idle connection was closed by the server, or holds what nobody asked for.
+            # A readable idle connection was closed by the server, or holds unrequested data.
             return self.parser.keeps_alive and not self.connection.is_readable()
         except OSError:
             return False
@@ -61,7 +61,7 @@ class Line:
 
 
 class HttpAnswer:
-    """The head of an answer, and its body in pieces as they come."""
+    """The head of a response, and its body in pieces as they arrive."""
 
     def __init__(
         self, owner: Http, line: Line, body: bytes, cancel: Cancel, max_body: int | None
@@ -93,11 +93,11 @@ class HttpAnswer:
 
     @property
     def reason(self) -> str:
-        """The server's words for the status."""
+        """The server's reason phrase for the status."""
         return failure.one_line(self._parser.reason, failure.SHOWN)
 
     def read(self) -> bytes:
-        """The next bytes as soon as there are some; empty at the end.
+        """Return the next bytes as soon as some arrive; empty at the end.
 
         Raises:
             ProviderError: silent for too long, cut, or larger than any answer.
@@ -137,11 +137,11 @@ class HttpAnswer:
         return data
 
     def hurry(self, seconds: float) -> None:
-        """From now on wait no longer than that for the next bytes."""
+        """From now on wait at most this long for the next bytes."""
         self._connection.limit_wait(min(seconds, self._owner.idle_seconds))
 
     def read_all(self, limit: int) -> bytes:
-        """Up to `limit` bytes of the body, within the idle limit for all of it."""
+        """Read up to `limit` bytes of the body, within the idle limit for all of it."""
         end = time.monotonic() + self._owner.idle_seconds
         parts: list[bytes] = []
         size = 0
@@ -156,7 +156,7 @@ class HttpAnswer:
         return self.read_all(limit).decode("utf-8", "replace")
 
     def error(self) -> errors.ProviderError:
-        """What to raise for an answer that is not a success."""
+        """Return the error for an unsuccessful response."""
         name, status = self._owner.name, self.status
         request_id = self.request_id()
         if 300 <= status < 400:
@@ -184,7 +184,7 @@ class HttpAnswer:
 
 
 class Http:
-    """Requests to one host. Keeps the connection of the last one; safe for several threads."""
+    """Requests to one host. Keeps the last connection open; thread-safe."""
 
     def __init__(
         self,
@@ -200,13 +200,13 @@ class Http:
         self.idle_seconds = idle_seconds
         self.connect_seconds = connect_seconds
         self.secret = secret
-        """The key of the last request: it must not appear in an error."""
+        """Key of the last request: it must not appear in an error."""
         self._proxy = proxy_for(self.address, os.environ)
         if self.address.scheme == "https":
-            tls_context()  # now, while the client still thinks: it takes longer than connecting
+            tls_context()  # load it early: that takes longer than connecting
         self._lock = threading.Lock()
         self._kept: Line | None = None
-        # The next one is mostly the same.
+        # The next head is mostly the same.
         self._last_head: tuple[tuple[str, str, Mapping[str, str]], bytes] | None = None
 
     def exchange(
@@ -219,8 +219,8 @@ class Http:
         *,
         is_download: bool = False,
     ) -> HttpAnswer:
-        """Send a request and give its answer, whatever its status: for a `with`, inside which its
-        body is read. A download may be of any size.
+        """Send a request and return its response, whatever its status, for a `with` block in which
+        the body is read. A download may be of any size.
 
         Raises:
             NetworkError: no connection, or it broke before an answer came.
@@ -254,13 +254,13 @@ class Http:
         return errors.BadResponse(f"{self.name}: not an HTTP answer: {why:.200}")
 
     def redact(self, text: str) -> str:
-        """The text without the key, should a server have sent it back."""
+        """Remove the key from a text, in case a server sent it back."""
         return text.replace(self.secret, "[key]") if len(self.secret) > 3 else text
 
     # --- connections -------------------------------------------------------------------------
 
     def keep(self, line: Line) -> None:
-        """For the next request: the answer was read."""
+        """Keep the connection for the next request; the response was read."""
         line.kept_at = time.monotonic()
         with self._lock:
             if self._kept is None:
@@ -269,7 +269,7 @@ class Http:
         line.connection.close()
 
     def _start(self, head: bytes, body: bytes, cancel: Cancel) -> tuple[Line, bytes]:
-        """Send the request; the line on which its answer comes, and the start of its body."""
+        """Send the request; return the line of its response and the start of its body."""
         with self._lock:
             kept, self._kept = self._kept, None
         if kept is not None and not kept.is_alive():
@@ -281,7 +281,7 @@ class Http:
             except errors.NetworkError:
                 if kept.has_received:
                     raise
-                # The server closed the kept connection while the request was on its way.
+                # The server closed the kept connection while the request was being sent.
         line = Line(Connection(self.address, self._proxy, self.connect_seconds))
         return line, self._ask(line, head, body, cancel)
 
@@ -296,7 +296,7 @@ class Http:
                 return start
         except BaseException as error:
             line.connection.close()
-            cancel.check()  # what an abort broke did not fail
+            cancel.check()  # an error caused by an abort is no failure
             if isinstance(error, TimeoutError):
                 raise self.idle() from error
             if isinstance(error, OSError):
@@ -312,12 +312,12 @@ class Http:
             failed = errors.NetworkError(
                 f"{self.name}: cannot connect to {self.address.netloc}: {reason}"
             )
-            # Asking again does not change a certificate.
+            # A retry does not change a certificate.
             failed.retryable = not hasattr(error, "verify_code")
             raise failed from error
 
     def _read_head(self, line: Line, head: bytes, body: bytes) -> bytes:
-        """Send the request and read on to the end of the answer's head; what came of its body."""
+        """Send the request and read the response's head; return the start of the body."""
         connection = line.connection
         line.has_received = False
         connection.limit_wait(self.idle_seconds)
@@ -352,7 +352,7 @@ class Http:
         )
 
     def _new_head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
-        """The head up to what depends on the body."""
+        """Build the head without the fields that depend on the body."""
         address, target = self.address, path or "/"
         fields = {
             "host": address.host_header,
@@ -372,7 +372,7 @@ class Http:
 
 
 def check_header(name: str, value: str) -> None:
-    """Refuse what cannot travel in a header, without showing it: it may be a key.
+    """Refuse a header that cannot be sent, without showing its value: it may be a key.
 
     Raises:
         ConfigError: it holds a line break or characters beyond ASCII.
@@ -384,7 +384,7 @@ def check_header(name: str, value: str) -> None:
 
 
 def is_plain(text: str) -> bool:
-    """Whether it is ASCII without control characters."""
+    """Return whether the text is ASCII without control characters."""
     return text.isascii() and text.isprintable()
 
 
@@ -398,7 +398,7 @@ def open_url(
     seconds: float = 30.0,
     is_download: bool = False,
 ) -> Iterator[HttpAnswer]:
-    """One request to any URL, on a connection of its own: a GET, or a POST when there is a body.
+    """Send one request to any URL on a new connection: a GET, or a POST when there is a body.
     Raises as `exchange` does."""
     base, query = split_query(url)
     http = Http(name, base, connect_seconds=seconds, idle_seconds=seconds)

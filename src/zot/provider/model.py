@@ -1,5 +1,5 @@
-"""A model, what it costs and how much it can think: known before it is asked anything. Apart from
-the vocabulary of a conversation, because the first answer of `zot rpc` needs only this.
+"""A model, its price and its reasoning levels. Separate from the conversation types, because the
+first answer of `zot rpc` needs only this.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from zot.text import Frozen
 
 Json = Any
-"""JSON that was not parsed into a type: the one place where `Any` is right."""
+"""JSON that was not parsed into a type; the only place where `Any` is right."""
 
 Level = Literal["off", "minimum", "low", "medium", "high", "xhigh", "max"]
 LEVELS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high", "xhigh", "max")
@@ -17,8 +17,9 @@ Api = Literal["anthropic", "openai-chat", "openai-responses", "google", "scripte
 
 
 class Plain(Frozen, gc=False):
-    """Base of messages, of what they are made of, and of what else is in a transcript: built once
-    from JSON, they cannot form cycles, and a long one would slow down every garbage collection."""
+    """Base of messages, their parts and other transcript data. Excluded from garbage collection:
+    built once from JSON, they form no cycles, and a long transcript would slow down every
+    collection."""
 
 
 class Price(Plain):
@@ -40,27 +41,27 @@ class Model(Frozen):
     reasoning: bool = False
     images: bool = True
     price: Price | None = None
-    """None: not known, and said so wherever a cost is shown."""
+    """None: unknown, which is noted wherever a cost is shown."""
     base_url: str = ""
-    """Overrides the provider's; empty for nearly all."""
+    """Overrides the provider's URL; nearly always empty."""
     headers: dict[str, str] | None = None
     compat: dict[str, Json] | None = None
     """Quirks of this model, read by the API files only (see provider/providers.py)."""
     source: str = "catalog"
     """catalog, live, cache, user or unlisted."""
     deprecation_date: str = ""
-    """The day on which its provider ends it, as 2026-11-30; empty: none is known."""
+    """Date on which the provider ends it, as 2026-11-30; empty: unknown."""
     ask: Literal["", "person", "always"] = ""
-    """Whether its tool calls must be allowed first: where a person can be asked, or always."""
+    """Whether tool calls need approval: only if a user can be asked ("person"), or always."""
 
 
-# --- how much it thinks ----------------------------------------------------------------------
+# --- reasoning levels ------------------------------------------------------------------------
 
 _EVERY_MODEL_THINKS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high")
 
 
 def levels(model: Model) -> list[Level]:
-    """How much a model can think, the least first."""
+    """Return the reasoning levels of a model, lowest first."""
     if not model.reasoning:
         return ["off"]
     words = (model.compat or {}).get("levels")
@@ -72,8 +73,8 @@ def levels(model: Model) -> list[Level]:
 
 
 def clamped(wanted: Level, model: Model) -> Level:
-    """The level itself, or the next one above it that the model has, else the next one below. A
-    model that always thinks has no `off`: its lowest level is the next one above."""
+    """Return the level itself, or the next higher one that the model has, else the next lower one.
+    A model that always thinks has no `off`, so its lowest level is used."""
     have = levels(model)
     if wanted in have:
         return wanted
@@ -83,16 +84,16 @@ def clamped(wanted: Level, model: Model) -> Level:
 
 
 def always_thinks(model: Model) -> bool:
-    """Whether thinking cannot be turned off."""
+    """Return whether thinking cannot be turned off."""
     return "off" not in levels(model)
 
 
 def cannot_be_off(model: Model) -> str:
-    """What a user is told who turned the thinking of such a model off."""
+    """Return the notice for a user who turned off thinking for such a model."""
     lowest = clamped("off", model)
     return f"the model {model.id!r} always thinks: 'off' is its lowest level, {lowest!r}"
 
 
 def default_level(provider: str) -> Level:
-    """How much a model thinks when nobody says so."""
+    """Return the reasoning level to use when none is set."""
     return "off" if provider in ("local", "scripted") else "medium"

@@ -1,4 +1,4 @@
-"""Where models are found."""
+"""Interface for finding models."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from zot.provider.types import Model, Provider
 
 
 class Models(Protocol):
-    """The models of every provider that can be asked."""
+    """The models of every usable provider."""
 
     def find(self, name: str, provider: str) -> Model:
-        """`name` is an id of `provider`, or PROVIDER/ID.
+        """Return a model; `name` is an id of `provider`, or PROVIDER/ID.
 
         Raises:
             ConfigError: there is no such model.
@@ -20,12 +20,12 @@ class Models(Protocol):
         """
 
     def all(self, provider: str = "") -> Sequence[Model]:
-        """Those of one provider, or of every one with a credential."""
+        """Return the models of one provider, or of every provider with a credential."""
 
     def connect(self, model: Model) -> Provider: ...
 
     def renew(self, provider: str) -> bool:
-        """Look for the provider's credential again; True: it is another one than before.
+        """Look up the provider's credential again; return True if it changed.
 
         Raises:
             AuthError: there is none any more.

@@ -1,6 +1,6 @@
 """OpenAI Chat Completions and the many servers that imitate it: requests to JSON, chunks to blocks.
 
-No I/O. How a server departs from the API is in its Quirks, never in its name.
+No I/O. A server's deviations are in its Quirks, never derived from its name.
 """
 
 from typing import assert_never
@@ -22,7 +22,7 @@ REFUSALS = ("content_filter", "refusal", "sensitive", "safety")
 IMAGES_FOLLOW = "Images of the tool results above:"
 
 
-# --- what is sent ----------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 class Chat(assemble.PlainWire):
@@ -52,7 +52,7 @@ class Chat(assemble.PlainWire):
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
-    """How this server is asked to reason, or not to."""
+    """Return the fields that turn reasoning on or off at this server."""
     if not request.model.reasoning:
         return {}
     on = request.reasoning != "off"
@@ -114,7 +114,7 @@ def encode_turns(
 
 
 def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:
-    """One text as a string, which every server takes; a list only when there are images."""
+    """Encode texts as one string, which every server accepts; a list only if there are images."""
     if all(isinstance(block, types.Text) for block in blocks):
         return "\n".join(types.texts_in(blocks))
     return [encode_part(block) for block in blocks]
@@ -141,7 +141,7 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> dict[str, types.
         if details:
             message["reasoning_details"] = details
         elif thoughts or quirks.replay_reasoning == "reasoning_content":
-            # Those who want it back refuse a tool turn without the field, even an empty one.
+            # Servers that require it back refuse a tool turn without the field, even an empty one.
             message[quirks.replay_reasoning] = "".join(block.text for block in thoughts)
     return message
 
@@ -171,7 +171,7 @@ def tool_id(id: str, quirks: Quirks) -> str:
 
 
 def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> list[types.Json]:
-    """A message for each result; images follow in a user message, as no tool message takes them."""
+    """Encode one message per result; images follow in a user message: tool messages take none."""
     messages: list[types.Json] = []
     images: list[types.Image] = []
     for result in results:
@@ -195,7 +195,7 @@ def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> lis
 
 
 def mark(messages: list[types.Json]) -> None:
-    """Anthropic's cache marks, for a gateway that passes them on."""
+    """Add Anthropic's cache marks, for a gateway that forwards them."""
     for message in messages:
         content = message["content"]
         if isinstance(content, str):
@@ -204,13 +204,13 @@ def mark(messages: list[types.Json]) -> None:
             content[-1] = {**content[-1], "cache_control": MARK}
 
 
-# --- what comes back -------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------
 
 
 class ChatFunction(Struct):
     name: str | None = None
     arguments: types.Json = None
-    """A text; some servers send the object that it stands for."""
+    """JSON text; some servers send the object itself."""
 
 
 class ChatCall(Struct):
@@ -221,7 +221,7 @@ class ChatCall(Struct):
 
 
 class ChatPiece(Struct):
-    """A part of `content` where a server sends a list (Mistral's thinking models)."""
+    """A part of `content` from a server that sends a list (Mistral's thinking models)."""
 
     type: str = ""
     text: str | None = None
@@ -240,7 +240,7 @@ class ChatDelta(Struct):
 class ChatChoice(Struct):
     delta: ChatDelta | None = None
     message: ChatDelta | None = None
-    """A server that does not stream sends the whole answer under this name."""
+    """Whole answer of a server that does not stream."""
     finish_reason: str | None = None
     usage: assemble.Counts = None
 
@@ -249,12 +249,12 @@ class ChatChunk(Struct):
     choices: list[ChatChoice] | None = None
     usage: assemble.Counts = None
     x_groq: dict[str, types.Json] | None = None
-    """Groq's place for the token counts, for some models the only one, and for errors."""
+    """Groq's field for token counts (for some models the only one) and for errors."""
     error: assemble.ServerError | str | None = None
 
 
 DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
-"""Details that come in pieces, and the field that grows."""
+"""Types of details that arrive in pieces, and the field that grows."""
 _CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
@@ -270,7 +270,7 @@ class ChatReader(assemble.StreamReader):
         self._stop = ""
         self._last_index = -1
         self._details: list[tuple[assemble.Part, list[list[dict[str, types.Json]]]]] = []
-        """For each thought, its details; for each detail, the pieces it came in."""
+        """Details of each thought; each detail as the pieces it arrived in."""
         self._refusal: list[str] = []
 
     @property
@@ -290,7 +290,7 @@ class ChatReader(assemble.StreamReader):
                 self._delta(choice.delta)
             elif choice.message is not None:
                 self._delta(choice.message)
-                self._stop = "stop"  # it came whole, also where a server leaves the reason empty
+                self._stop = "stop"  # it arrived complete, even if a server leaves the reason empty
             if choice.finish_reason:
                 if not self._stop:
                     self.out.close_calls()
@@ -303,7 +303,7 @@ class ChatReader(assemble.StreamReader):
                 raise self._failed(str(error))
 
     def finish(self) -> types.Finished:
-        # Some servers never say [DONE]; a reason to stop is as good an end.
+        # Some servers never send [DONE]; a finish reason also ends the answer.
         if not self._stop and not (self.done and self.out.has_content()):
             raise self.out.cut()
         if self._stop in REFUSALS or self._refusal:
@@ -325,7 +325,7 @@ class ChatReader(assemble.StreamReader):
         return self.out.failed(error.message or error.type or "", kind, status)
 
     def _delta(self, delta: ChatDelta) -> None:
-        # The thought first: a proxy may put both into one delta.
+        # Reasoning first: a proxy may put both into one delta.
         thought = delta.reasoning_content or delta.reasoning
         if thought:
             self.out.reasoning(thought)
@@ -354,7 +354,7 @@ class ChatReader(assemble.StreamReader):
                 self.out.text(piece.text or "")
 
     def _detail(self, details: list[dict[str, types.Json]]) -> None:
-        """Structured thoughts of a gateway: kept whole, pieces of one text joined at the end."""
+        """Store structured thoughts of a gateway; pieces of one text are joined at the end."""
         part = self.out.reasoning_part()
         if not self._details or self._details[-1][0] is not part:
             self._details.append((part, []))
@@ -367,7 +367,7 @@ class ChatReader(assemble.StreamReader):
                 kept.append([detail])
 
     def _call(self, call: ChatCall) -> None:
-        """A piece of a call. Servers leave out the index, the id, or send a call whole."""
+        """Process a piece of a call. Servers may omit the index or the id, or send a call whole."""
         index = self._index(call)
         function = call.function or ChatFunction()
         part = self._calls.get(index)
@@ -388,7 +388,7 @@ class ChatReader(assemble.StreamReader):
     def _index(self, call: ChatCall) -> int:
         index = call.index
         if index is None:
-            # Without one, a name starts another call; anything else belongs to the last one.
+            # Without an index, a name starts another call; anything else belongs to the last one.
             named = call.function is not None and call.function.name
             index = self._last_index + 1 if named else max(self._last_index, 0)
         self._last_index = max(self._last_index, index)
@@ -408,7 +408,7 @@ class ChatReader(assemble.StreamReader):
 
 
 def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
-    """The pieces as one detail: the text of all, everything else as it was last said."""
+    """Join the pieces to one detail: concatenated text, otherwise the last value of each field."""
     if len(pieces) == 1:
         return pieces[0]
     key = DETAIL_TEXT[pieces[0]["type"]]

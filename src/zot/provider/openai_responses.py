@@ -1,7 +1,7 @@
 """OpenAI Responses: requests to JSON, stream events to blocks. No I/O.
 
-Nothing is stored at the server (`store: false`), so reasoning travels with the conversation in
-encrypted form and goes back in its place among the items.
+Nothing is stored at the server (`store: false`), so reasoning is part of the conversation in
+encrypted form and is sent back in its place among the items.
 """
 
 from typing import assert_never
@@ -18,10 +18,10 @@ from zot.text import encode_json
 
 API = "openai-responses"
 MIN_OUTPUT = 16
-"""The smallest limit that the server accepts."""
+"""Smallest output limit that the server accepts."""
 
 
-# --- what is sent ----------------------------------------------------------------------------
+# --- requests --------------------------------------------------------------------------------
 
 
 class Responses(assemble.PlainWire):
@@ -49,7 +49,7 @@ class Responses(assemble.PlainWire):
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
-    # Asked for in every mode: a model that reasons anyway must get its thoughts back.
+    # Requested in every mode: a model that reasons anyway must get its thoughts back.
     wanted: dict[str, types.Json] = {"include": ["reasoning.encrypted_content"]}
     if request.reasoning == "off":
         off = (quirks.levels or {}).get("off")
@@ -126,7 +126,7 @@ encode_turn = transcript.encoder(
 
 
 def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
-    """A text of the model; a newer one wants to hear whether it was commentary or the answer."""
+    """Encode a model's text with its phase (commentary or answer), which newer models need."""
     content = [{"type": "output_text", "text": block.text, "annotations": []}]
     message = {"type": "message", "role": "assistant", "content": content}
     phase = (block.opaque or {}).get("phase") if same else None
@@ -134,11 +134,11 @@ def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
 
 
 def encode_thought(block: types.Reasoning, same: bool) -> list[dict[str, types.Json]]:
-    """An encrypted thought, for the model that had it; another could not read it."""
+    """Encode an encrypted thought for its own model; another could not read it."""
     item = (block.opaque or {}).get("item")
     if not same or block.api != API or not isinstance(item, dict):
         return []
-    # Without its content the server would look the item up, and it was never stored.
+    # Without its content the server would look up the item, which was never stored.
     return [item] if item.get("encrypted_content") else []
 
 
@@ -156,7 +156,7 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
     }
 
 
-# --- what comes back -------------------------------------------------------------------------
+# --- responses -------------------------------------------------------------------------------
 
 
 class ResponsesPart(Struct):
@@ -171,12 +171,12 @@ class ResponsesItem(Struct):
     call_id: str | None = None
     name: str | None = None
     arguments: types.Json = None
-    """A string in the calls that are ours; an object in those of some tools of the server."""
+    """A string in zot's calls; an object in those of some server-side tools."""
     content: list[ResponsesPart] | None = None
     summary: list[ResponsesPart] | None = None
     encrypted_content: str | None = None
     phase: str | None = None
-    """Of a message: `commentary` between tool calls, or `final_answer`."""
+    """Phase of a message: `commentary` between tool calls, or `final_answer`."""
 
 
 class ResponsesResponse(Struct):
@@ -211,7 +211,7 @@ class ResponsesReader(assemble.StreamReader):
         self._begun = False
         self._calls: dict[int, assemble.Part] = {}
         self._thinking: dict[int, assemble.Part] = {}
-        """Thoughts that are being told, by their place: they may end after the text."""
+        """Thoughts in progress, by index: they may end after the text."""
         self._thoughts: dict[str, assemble.Part] = {}
         self._stop: assemble.StopWord = "end"
         self._refusal: list[str] = []
@@ -219,7 +219,7 @@ class ResponsesReader(assemble.StreamReader):
 
     def read(self, data: bytes) -> None:
         if len(data) < 16 and data.strip() == b"[DONE]":
-            return  # some gateways add it
+            return  # added by some gateways
         event = assemble.decode(_EVENT, data, self.out.provider)
         if event.type.endswith(".delta"):
             self._delta(event)
@@ -244,7 +244,7 @@ class ResponsesReader(assemble.StreamReader):
                     event.error or assemble.ServerError(event.message, code=event.code)
                 )
             case _:
-                pass  # progress that says nothing new, and kinds of event yet to come
+                pass  # progress without new content, and future event types
 
     def finish(self) -> types.Finished:
         if not self.done:
@@ -271,7 +271,7 @@ class ResponsesReader(assemble.StreamReader):
             case "response.refusal.delta":
                 self._refusal.append(delta)
             case _:
-                pass  # tools that run at the server
+                pass  # server-side tools
 
     def _added(self, event: ResponsesEvent) -> None:
         item = event.item
@@ -297,7 +297,7 @@ class ResponsesReader(assemble.StreamReader):
                 self.out.reasoning("\n\n".join(texts), part)
             part.opaque = {"item": reasoning_item(item)}
             self._thoughts[item.id or ""] = part
-            self.out.end_block(part)  # not of a text that began meanwhile
+            self.out.end_block(part)  # but not a text that began meanwhile
         elif item.type == "message":
             self._refusal += [p.refusal for p in item.content or [] if p.refusal]
             if item.phase:

@@ -1,5 +1,4 @@
-"""Every provider as data: where it is, how it is asked, which key opens it. The rows are in
-data/providers.json.
+"""Every provider as data: address, API and key variables. The rows are in data/providers.json.
 
 Part of stage one: imports nothing but msgspec.
 """
@@ -20,18 +19,18 @@ from zot.text import Frozen, nearest
 _reading = threading.Lock()
 
 Auth = Literal["bearer", "x-api-key", "api-key", "x-goog-api-key", "none"]
-"""How the key travels: `Authorization: Bearer`, or in a header of that name."""
+"""Header for the key: `Authorization: Bearer`, or the one of that name."""
 
 
 class ProviderInfo(Frozen, kw_only=True):
-    """One row of the table; a user's models.json makes the same rows."""
+    """A row of the table; a user's models.json adds rows of the same type."""
 
     name: str
     title: str = ""
     api: Api
-    """The API of models that do not name another one."""
+    """API of models that do not set another one."""
     base_url: str = ""
-    """With or without the version part; empty: the user must give one."""
+    """With or without the version part; empty: the user must set one."""
     env: tuple[str, ...] = ()
     """Variables that hold the key; the first one set wins."""
     base_url_env: tuple[str, ...] = ()
@@ -39,64 +38,64 @@ class ProviderInfo(Frozen, kw_only=True):
     """Empty: the user must name one, or it is discovered."""
     auth: Auth = "bearer"
     key_optional: bool = False
-    """A local server: a key is sent when there is one, and not missed."""
+    """Whether the key may be missing (a local server); it is sent if there is one."""
     headers: dict[str, str] = {}
     quirks: dict[str, Json] = {}
     """Fields of Quirks; a model's `compat` overrides them."""
     aliases: tuple[str, ...] = ()
     catalog: str = ""
-    """The catalog's file of this provider's models; empty: none is shipped."""
+    """Catalog file of this provider's models; empty: none is shipped."""
     open_models: bool = False
-    """Takes ids that are not in the catalog (a gateway, a local server)."""
+    """Accepts ids that are not in the catalog (a gateway, a local server)."""
     paths: dict[str, str] = {}
-    """Path of an API below the base URL, where it is not the usual one."""
+    """Path of an API below the base URL, if not the usual one."""
     other_host_api: Api | None = None
-    """The API to speak when the user points the provider to another host: servers that imitate
-    OpenAI speak Chat Completions, and `openai-responses` is for those that do not."""
+    """API to use when the user points the provider to another host: servers that imitate OpenAI
+    speak Chat Completions, and `openai-responses` is for those that do not."""
 
 
 class Quirks(Frozen, kw_only=True):
-    """How a server departs from its API. Defaults are the API as documented."""
+    """Deviations of a server from its API. Defaults are the API as documented."""
 
     max_tokens_field: str = "max_completion_tokens"
     thinking: Literal["openai", "deepseek", "zai", "openrouter", "together", "none"] = "openai"
-    """How reasoning is asked for on the OpenAI Chat wire."""
+    """Form of the reasoning request on the OpenAI Chat wire."""
     effort: bool = True
-    """Takes a reasoning effort word."""
+    """Accepts a reasoning effort word."""
     levels: dict[str, str | None] | None = None
     """Reasoning level to the model's word for it; null: the model does not have the level."""
     adaptive: bool = False
-    """Anthropic: takes `thinking: adaptive` and an effort instead of a budget."""
+    """Anthropic: accepts `thinking: adaptive` and an effort instead of a budget."""
     binding: bool = False
-    """Anthropic: binds a thought to what came before it, and can be told to drop one that does not
-    fit any more, by a beta header."""
+    """Anthropic: binds a thought to its prefix, and drops one that no longer fits if a beta header
+    asks for it."""
     replay_reasoning: str = ""
-    """Field of an assistant message that takes earlier reasoning back; empty: none does."""
+    """Field of an assistant message that returns earlier reasoning; empty: there is none."""
     empty_signature: bool = False
-    """Anthropic wire: thinking blocks come without a signature and are taken back so."""
+    """Anthropic wire: thinking blocks have no signature, and are accepted back without one."""
     stream_usage: bool = True
     short_tool_ids: bool = False
     """Tool ids must be nine letters or digits (Mistral)."""
     tool_result_name: bool = False
     """Tool results must repeat the tool's name."""
     cache_key: bool = False
-    """Takes `prompt_cache_key` on the OpenAI Chat wire."""
+    """Accepts `prompt_cache_key` on the OpenAI Chat wire."""
     cache_marks: bool = False
-    """Takes Anthropic's cache_control on the OpenAI Chat wire."""
+    """Accepts Anthropic's cache_control on the OpenAI Chat wire."""
     cache_tools: bool = True
     """Anthropic wire: a tool may carry cache_control."""
     session_header: str = ""
-    """Header that takes the conversation's cache key."""
+    """Header for the conversation's cache key."""
     tool_stream: bool = False
-    """Must be asked to stream tool arguments (z.ai)."""
+    """Streams tool arguments only on request (z.ai)."""
     interleaved: bool = False
     """Anthropic: may think between tool calls, by a beta header."""
     extra_body: dict[str, Json] = {}
-    """Fields of the server's own, added to every request on the OpenAI Chat wire."""
+    """Server-specific fields, added to every request on the OpenAI Chat wire."""
 
 
 Key = str | Callable[[], str]
-"""A key, or how to get the one that is good now: a token may have to be refreshed."""
+"""A key, or a function that returns a valid one: a token may have to be refreshed."""
 
 # pathlib is not on the start-up path.
 with open(os.path.join(os.path.dirname(__file__), "data", "providers.json"), "rb") as _file:  # noqa: PTH118, PTH120, PTH123
@@ -109,7 +108,7 @@ _NAMES = {alias: row.name for row in _ROWS for alias in (row.name, *row.aliases)
 
 
 def find_provider(name: str) -> ProviderInfo:
-    """The provider of that name or alias.
+    """Return the provider with this name or alias.
 
     Raises:
         ConfigError: there is none; the text names those there are.
@@ -126,24 +125,24 @@ def find_provider(name: str) -> ProviderInfo:
 
 
 def env_secret_names() -> frozenset[str]:
-    """Every variable that a provider reads as a key; tools must not see them."""
+    """Return every variable that a provider reads as a key; tools must not see them."""
     return frozenset(name for row in _ROWS for name in row.env)
 
 
 def without_keys(environ: Mapping[str, str], hidden: Collection[str] = ()) -> dict[str, str]:
-    """What a program that is no business of the providers may see of the environment. `hidden` are
-    more variables with secrets: those of the user's own providers."""
+    """Return the environment without provider keys, for programs that do not need them. `hidden`
+    are more variables with secrets: those of the user's own providers."""
     secret = {*env_secret_names(), *hidden, RPC_TOKEN}
     return {name: value for name, value in environ.items() if name not in secret}
 
 
 def env_key(info: ProviderInfo, environ: Mapping[str, str]) -> str:
-    """The key from the environment, or an empty string."""
+    """Return the key from the environment, or an empty string."""
     return next((value for name in info.env if (value := environ.get(name, "").strip())), "")
 
 
 def env_base_url(info: ProviderInfo, environ: Mapping[str, str]) -> str:
-    """The base URL from the environment, or an empty string."""
+    """Return the base URL from the environment, or an empty string."""
     names = info.base_url_env
     url = next((value for name in names if (value := environ.get(name, "").strip())), "")
     host = environ.get("OLLAMA_HOST", "").strip() if info.name == "ollama" else ""
@@ -151,7 +150,7 @@ def env_base_url(info: ProviderInfo, environ: Mapping[str, str]) -> str:
 
 
 def ollama_url(host: str) -> str:
-    """OLLAMA_HOST is an address to listen on; this is the URL that reaches it."""
+    """Return the URL for OLLAMA_HOST, which is an address to listen on."""
     scheme, mark, rest = host.partition("://")
     if not mark:
         scheme, rest = "http", host
@@ -164,7 +163,7 @@ def ollama_url(host: str) -> str:
 
 
 def resolve_quirks(info: ProviderInfo, model: Model) -> Quirks:
-    """The provider's quirks with the model's own over them.
+    """Return the provider's quirks, overridden by the model's.
 
     Raises:
         ConfigError: a quirk (of models.json) has a wrong name or type.
@@ -181,16 +180,16 @@ def resolve_quirks(info: ProviderInfo, model: Model) -> Quirks:
 
 
 def api_of(info: ProviderInfo, model: Model, base_url: str | None) -> Api:
-    """The API a call will speak."""
+    """Return the API that a call will use."""
     if base_url and info.other_host_api and base_url.rstrip("/") != info.base_url:
         return info.other_host_api
     return model.api
 
 
 def word_for_level(level: Level, levels: Mapping[str, str | None] | None) -> str | None:
-    """The model's word for a reasoning level: the nearest it has, ties upward; None for off.
+    """Return the model's word for a reasoning level: the nearest it has, ties upward; None for off.
 
-    A level that `levels` does not mention is taken as it is, except those only few models have.
+    A level that `levels` does not mention keeps its own word, except those only few models have.
     """
     table: dict[str, str | None] = {
         **{"minimum": "minimal", "low": "low", "medium": "medium", "high": "high"},

@@ -1,6 +1,6 @@
 """Makes any transcript valid for any API: it starts with the user and does not end with the model,
-every tool call has an id of its own and exactly one result, right after it, and nothing is blank.
-It changes what is sent, never what is stored. Nothing else repairs.
+every tool call has a unique id and exactly one result, right after it, and no text is blank.
+Changes only the request, never what is stored. The only place that repairs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTINUE = "(continue)"
 DATE = "(current date: {})"
 
 Named = tuple[str, ToolCall]
-"""The id that a call had, and the call as it is sent."""
+"""Original id of a call, and the call as sent."""
 
 
 def repaired(
@@ -84,7 +84,7 @@ class _Repair:
         self._out.append(sent if self._images else self._seen_by_model(sent))
         if calls:
             self._asked = _Asked(calls, len(self._out), message.time)
-            self._out.append(message)  # keeps the place of the results until all are known
+            self._out.append(message)  # placeholder of the results until all are known
 
     def _with_date(self, content: tuple[Block, ...], seconds: float) -> tuple[Block, ...]:
         day = time.strftime("%Y-%m-%d", time.localtime(seconds)) if seconds > 0 else ""
@@ -112,7 +112,7 @@ def _continue(time: float) -> Message:
 
 
 class _Asked:
-    """The calls of one message, and the results that came for them so far."""
+    """The calls of one message, and their results so far."""
 
     def __init__(self, calls: list[Named], place: int, time: float) -> None:
         self._calls = calls
@@ -123,7 +123,7 @@ class _Asked:
         self._waiting = Counter(id for id, _ in calls)
 
     def take(self, message: Message) -> bool:
-        """True: every call has its result, and what else comes is for none of them."""
+        """Add results; return True when every call has one: further results belong to none."""
         self._message = self._message or message
         for block in message.content:
             if isinstance(block, ToolResult) and self._waiting[block.call_id] > 0:
@@ -132,7 +132,7 @@ class _Asked:
         return not any(self._waiting.values())
 
     def settled(self) -> Message:
-        """One result for each call, in call order: of several with its id, the next one."""
+        """Return one result per call, in call order; of several with the same id, the next one."""
         waiting = {id: iter(results) for id, results in self._results.items()}
         content = tuple(_result(waiting.get(old), call) for old, call in self._calls)
         return _with(self._message or Message("tool", (), self._time), content)
@@ -148,14 +148,14 @@ def _result(waiting: Iterator[ToolResult] | None, call: ToolCall) -> ToolResult:
 
 
 class _Ids:
-    """The ids of a conversation: servers refuse empty and repeated ones."""
+    """Makes the ids of a conversation unique: servers refuse empty and repeated ones."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
         self._numbers: dict[str, int] = {}
 
     def given_to(self, content: tuple[Block, ...]) -> tuple[tuple[Block, ...], list[Named]]:
-        """The content with fresh ids where needed; and its calls."""
+        """Return the content with new ids where needed, and its calls."""
         calls: list[Named] = []
         blocks: list[Block] = []
         for block in content:
@@ -177,7 +177,7 @@ class _Ids:
 
 
 def _sayable(message: Message) -> tuple[Block, ...]:
-    """The blocks that may stand in a message of the user or the model."""
+    """Return the blocks that are allowed in a message of the user or the model."""
     if len(message.content) == 1 and isinstance(text := message.content[0], Text):
         return message.content if text.text.strip() else ()
     kinds = (Text, Image) if message.role == "user" else (Text, ToolCall, Reasoning)
@@ -186,7 +186,7 @@ def _sayable(message: Message) -> tuple[Block, ...]:
         for block in message.content
         if isinstance(block, kinds) and not (isinstance(block, Text) and not block.text.strip())
     )
-    # Thoughts without an answer: no API takes them back.
+    # Thoughts without an answer: no API accepts them.
     return () if all(isinstance(block, Reasoning) for block in content) else content
 
 
@@ -195,7 +195,7 @@ def _with(message: Message, content: tuple[Block, ...]) -> Message:
 
 
 def with_notes(message: Message, note: Callable[[Image], str]) -> Message:
-    """The message with a text in the place of each image for which there is one."""
+    """Return the message with each image replaced by its text from `note`, if not empty."""
 
     def noted(block: Block) -> Block:
         if isinstance(block, ToolResult):

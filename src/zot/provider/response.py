@@ -1,7 +1,7 @@
-"""One HTTP answer: bytes in, cut anywhere; its head and body out. No I/O.
+"""Incremental HTTP response parser: takes bytes cut anywhere, gives head and body. No I/O.
 
-The grammar is httptools' (llhttp), which is strict: an answer whose length can be read in two ways
-is refused. What it does not limit, this file does.
+Uses the grammar of httptools (llhttp), which is strict: a response with an ambiguous length is
+refused. This module adds the limits that it lacks.
 """
 
 from __future__ import annotations
@@ -9,47 +9,47 @@ from __future__ import annotations
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_HEAD = 64 * 1024
-"""Bytes of a head with all that comes before it, and of framing in a row that carries no body."""
+"""Maximum bytes of a head with all that precedes it, and of consecutive framing without body."""
 
 
 class ResponseParser:
-    """Reads one answer, and tells where it ends; then the next one, if it is told to."""
+    """Parses one response and detects its end; `begin` prepares for the next one."""
 
     def __init__(self) -> None:
         self._body: list[bytes] = []
-        self.on_body = self._body.append  # httptools calls it; one Python frame less for each delta
+        self.on_body = self._body.append  # called by httptools; saves one Python frame per delta
         self._parser = HttpResponseParser(self)
         self.begin()
 
     def begin(self) -> None:
-        """Nothing of the answer was read yet. Of the one before, everything was."""
+        """Reset for the next response; the previous one was read completely."""
         self.status = 0
         self.reason = ""
         self.headers: dict[str, str] = {}
-        """Names in lower case; what was sent twice is joined by a comma."""
+        """Names in lower case; repeated headers are joined by a comma."""
         self.has_head = False
         self.is_complete = False
         self.keeps_alive = False
-        """Once complete: the server is willing to take another request."""
+        """Set when complete: whether the server accepts another request."""
         self.error = ""
-        """What makes it no answer; the body before it still counts."""
+        """Why the response is invalid; the body before the error still counts."""
         self._size = 0
-        """Pieces of the body that belong to this answer, once it is complete."""
+        """Number of body pieces that belong to this response, once it is complete."""
         self._barren = 0
 
     @property
     def wanted(self) -> int:
-        """How many bytes may be fed at most: a head gets no more than its limit."""
+        """Maximum bytes to feed next: a head gets no more than its limit."""
         return MAX_HEAD if self.has_head else MAX_HEAD - self._barren
 
     def feed(self, data: bytes) -> bytes:
-        """The part of the body that these bytes hold. What is wrong with them is in `error`."""
+        """Return the part of the body in these bytes. Errors are stored in `error`."""
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
             self.error = "it switches to another protocol"
         except HttpParserError as error:
-            if self.is_complete:  # it is what follows the answer: nobody reads it, nor more
+            if self.is_complete:  # data after the response: do not reuse the connection
                 self.keeps_alive = False
             else:
                 self.error = str(error) or type(error).__name__
@@ -63,7 +63,7 @@ class ResponseParser:
         return body
 
     def end(self) -> bool:
-        """The server closed the connection: whether the answer is whole."""
+        """Handle the end of the connection; return whether the response is complete."""
         if not self.is_complete and self.has_head and not self.error and not self._is_framed():
             self.is_complete = True
         return self.is_complete
@@ -75,7 +75,7 @@ class ResponseParser:
 
     def on_message_begin(self) -> None:
         if self.is_complete:
-            self.keeps_alive = False  # a second answer, to nothing that was asked
+            self.keeps_alive = False  # a second response, without a request
 
     def on_status(self, status: bytes) -> None:
         if not self.has_head:
@@ -91,7 +91,7 @@ class ResponseParser:
         status = self._parser.get_status_code()
         if self.has_head:
             return
-        if 100 <= status < 200:  # "go on", before the answer itself
+        if 100 <= status < 200:  # interim response, before the actual one
             self.reason = ""
             self.headers.clear()
             return

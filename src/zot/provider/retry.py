@@ -1,5 +1,5 @@
-"""Asks again when asking again can help. A stream that was cut is asked for once more, from its
-beginning: what it said before is void, as `Retrying.dropped` tells.
+"""Retries model calls when a retry can help. A cut stream is requested again from its beginning;
+its earlier content is void, as `Retrying.dropped` says.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ BEFORE_CONTENT = (types.Started, types.UsageSeen)
 class RetryPolicy(Frozen):
     max_attempts: int = 10
     first_delay: float = 0.5
-    """Seconds before the second attempt; doubled for each one after."""
+    """Seconds before the second attempt; doubled for each further one."""
     max_delay: float = 20.0
     max_retry_after: float = 60.0
-    """A server that asks for a longer pause is not waited for: the error says how long."""
+    """Maximum pause in seconds; if a server asks for more, the call fails and the error says so."""
     attempts_before_fallback: int = 4
-    """Attempts with a model when there is another one to go on with."""
+    """Maximum attempts with a model when there is a fallback."""
 
     def delay(self, attempt: int, retry_after: float | None) -> float:
-        """Seconds to wait after the attempt of this number failed."""
+        """Return the seconds to wait after this failed attempt."""
         backoff: float = min(self.max_delay, self.first_delay * 2.0 ** (attempt - 1))
         import random  # deferred: most calls are never retried
 
@@ -39,7 +39,7 @@ class RetryPolicy(Frozen):
         return min(most, self.attempts_before_fallback) if with_fallback else most
 
     def final(self, error: ProviderError, attempt: int, most: int) -> ProviderError | None:
-        """The error to raise after this attempt of `most`; None: asking again may help."""
+        """Return the error to raise after this attempt of `most`; None: a retry may help."""
         if not error.retryable or attempt >= most:
             return error
         too_long = (error.retry_after or 0.0) > self.max_retry_after
@@ -53,8 +53,8 @@ def stream_with_retry(
     policy: RetryPolicy = RetryPolicy(),
     fallbacks: Sequence[tuple[types.Provider, types.Model]] = (),
 ) -> Generator[types.StreamEvent, None, None]:
-    """One model call with its retries, then the same with each fallback model. After a `Retrying`
-    or a `FellBack` the answer begins anew: forget what was streamed of it before.
+    """Make one model call with retries, then with each fallback model. After a `Retrying` or a
+    `FellBack` the answer begins again: discard what was streamed of it before.
 
     Raises:
         ProviderError: of the last attempt; a fallback that fails too names the first failure.
@@ -98,7 +98,7 @@ def stream_with_retry(
 
 
 def _too_long(error: ProviderError, policy: RetryPolicy) -> ProviderError:
-    """The same failure, saying why it was not tried again."""
+    """Return the failure with the reason why it was not retried."""
     text = f"{error} (the server asks to wait {error.retry_after:g} s"
     return type(error)(
         f"{text}, longer than the {policy.max_retry_after:g} s that zot waits)",

@@ -41,11 +41,11 @@ from zot.text import Frozen, prepared
 
 NAME = "scripted"
 ARGS_PIECE = 32
-"""Characters of a tool's arguments in one delta."""
+"""Characters of a tool's arguments per delta."""
 
 
 class ScriptedCall(Frozen, forbid_unknown_fields=True):
-    """One tool call of a scripted turn."""
+    """A tool call of a scripted turn."""
 
     name: str
     args: dict[str, types.Json] = {}
@@ -54,7 +54,7 @@ class ScriptedCall(Frozen, forbid_unknown_fields=True):
 
 
 class ScriptedUsage(types.TokenCounts, forbid_unknown_fields=True):
-    """Of one turn."""
+    """Token counts of one turn."""
 
 
 class ScriptedError(Frozen, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class ScriptedError(Frozen, forbid_unknown_fields=True):
 
 
 class ScriptedTurn(Frozen, forbid_unknown_fields=True):
-    """What one model call answers; the module's docstring explains the fields."""
+    """Answer to one model call; the module's docstring explains the fields."""
 
     text: str | tuple[str, ...] = ()
     thinking: str | tuple[str, ...] = ()
@@ -86,7 +86,7 @@ prepared(Script, ScriptedTurn)
 
 
 class ScriptedProvider:
-    """Plays turns in order; safe to use from several threads. `requests` keeps what was asked."""
+    """Plays turns in order; thread-safe. `requests` records the requests."""
 
     name = NAME
 
@@ -130,7 +130,7 @@ class ScriptedProvider:
         yield from ending(turn, calls)
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
     def _next(self, request: types.Request) -> tuple[ScriptedTurn, int]:
         said = last_user_text(request.messages)
@@ -181,7 +181,7 @@ def pieces(text: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def named(calls: Sequence[ScriptedCall], first: int) -> list[ScriptedCall]:
-    """The calls with an id each, so that two turns never share one."""
+    """Return the calls with an id each, so that two turns never share one."""
     return [
         call if call.id else msgspec.structs.replace(call, id=f"call_{first + offset}")
         for offset, call in enumerate(calls)

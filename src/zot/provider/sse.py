@@ -1,5 +1,5 @@
-"""Server-sent events: bytes in, the data of each event out. Knows nothing of HTTP or of what the
-data means; the names of events are dropped, since every API repeats them in the data.
+"""Server-sent events: bytes in, the data of each event out. Independent of HTTP and of the data's
+meaning; event names are dropped, since every API repeats them in the data.
 """
 
 from __future__ import annotations
@@ -7,16 +7,16 @@ from __future__ import annotations
 from zot.errors import BadResponse
 
 MAX_EVENT = 32 * 1024 * 1024
-"""Bytes of one event; a server that sends more without an end is not answering."""
+"""Maximum bytes of one event; a server that sends more without an end is not answering."""
 BOM = b"\xef\xbb\xbf"
 
 
 class Splitter:
-    """Takes the body in pieces cut anywhere, and gives the events that are complete.
+    """Splits a body, received in pieces cut anywhere, into complete events.
 
-    Lines may end with LF, CRLF or CR. Comments, ids and retry hints are dropped: a call is never
-    resumed, so nobody needs them. So is blank data, which some servers send to keep a connection
-    open. Data stays bytes; whoever parses it judges the encoding.
+    Lines may end with LF, CRLF or CR. Comments, ids and retry hints are dropped, since calls are
+    never resumed. So is blank data, which some servers send to keep a connection open. Data stays
+    bytes; the parser checks the encoding.
     """
 
     def __init__(self, name: str, max_event: int = MAX_EVENT) -> None:
@@ -29,15 +29,15 @@ class Splitter:
         self._first = True
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The data of the events that end within this piece. Raises as `complete`."""
+        """Return the data of the events that end within this piece. Raises as `complete`."""
         if self._parts or self._first or self._after_cr or chunk[-2:] != b"\n\n" or b"\r" in chunk:
             whole = self.complete(chunk)
-        else:  # whole events, as most pieces are that come one after the other
+        else:  # whole events, as in most consecutive pieces
             whole, self._after_lf = chunk, True
         return parse_blocks(whole.split(b"\n\n")) if whole else []
 
     def complete(self, chunk: bytes) -> bytes:
-        """The events that end within this piece, as they came; empty: none does.
+        """Return the raw events that end within this piece; empty if none does.
 
         Raises:
             BadResponse: an event is larger than the limit.
@@ -66,13 +66,13 @@ class Splitter:
         return joined[:end]
 
     def finish(self) -> list[bytes]:
-        """The last event when its closing blank line is missing: some servers leave it out."""
+        """Return the last event if its closing blank line is missing: some servers omit it."""
         rest = b"".join(self._parts)
         self._parts, self._size = [], 0
         return parse_blocks([rest.removeprefix(BOM) if self._first else rest])
 
     def _plain(self, chunk: bytes) -> bytes:
-        """The piece with every line end as LF; a CRLF may be cut between two pieces."""
+        """Convert every line end to LF; a CRLF may be cut between two pieces."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
@@ -83,16 +83,16 @@ class Splitter:
 
 
 def parse_blocks(blocks: list[bytes]) -> list[bytes]:
-    """The data of any events, by the letter of the format; those without data are left out. Not by
-    a regular expression: to load what makes one takes as long as ten thousand events."""
+    """Return the data of events, as the format defines it; events without data are skipped. Uses no
+    regular expression: loading `re` takes as long as ten thousand events."""
     events = []
     for block in blocks:
         head, _, rest = block.partition(b"\n")
         if rest.startswith(b"data: {") and head.startswith(b"event: ") and b"\n" not in rest:
-            events.append(rest[6:])  # what nearly every one looks like
+            events.append(rest[6:])  # nearly every event
             continue
         if not rest and head.startswith(b"data: {"):
-            events.append(head[6:])  # or like this
+            events.append(head[6:])  # or this form
             continue
         data = []
         for line in block.split(b"\n"):

@@ -1,5 +1,5 @@
-"""A request's conversation as the turns that an encoder reads: repaired, so that it can rely on the
-rules in repair.py, and with what depends on the model that is asked. No JSON here.
+"""Converts a request's messages to the turns that an encoder reads: repaired, so that the rules in
+repair.py hold, and with facts about the requested model. No JSON here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from zot.provider.providers import Quirks
 from zot.text import Frozen, whole_characters
 
 DEFAULT_OUTPUT = 32_000
-"""Tokens asked for when nobody said how many; above it only slips of the model are longer."""
+"""Default output limit in tokens; only faulty answers are longer."""
 IMAGE_TOKENS = 1_600
 MAX_ID = 64
 
@@ -25,14 +25,14 @@ class UserTurn(Frozen):
 class ModelTurn(Frozen):
     blocks: tuple[types.Text | types.ToolCall | types.Reasoning, ...]
     same_provider: bool
-    """Made by the provider that is asked now: what it wants back can be given back."""
+    """Made by the requested provider: its opaque data can be sent back."""
     same_model: bool
     kind: Literal["model"] = "model"
 
 
 class ToolTurn(Frozen):
     results: tuple[types.ToolResult, ...]
-    """In the order of the calls, one for each."""
+    """Results in the order of the calls, one each."""
     kind: Literal["tool"] = "tool"
 
 
@@ -47,7 +47,7 @@ def encoder(
     model: Callable[[ModelTurn, Quirks], list[types.Json]],
     tool: Callable[[ToolTurn, Quirks], list[types.Json]],
 ) -> EncodeTurn:
-    """How a wire writes a turn, by how it writes each kind."""
+    """Return a wire's encoder for turns, made from its encoders for each kind."""
 
     def encode_turn(turn: Turn, quirks: Quirks) -> list[types.Json]:
         match turn:
@@ -64,7 +64,7 @@ def encoder(
 
 
 def turn_of(message: types.Message, model: types.Model) -> Turn:
-    """A message that was repaired, as the turn it is for this model."""
+    """Convert a repaired message to a turn for this model."""
     match message.role:
         case "user":
             return UserTurn(message.content)  # type: ignore[arg-type]  # as repaired; no cast(),
@@ -78,7 +78,7 @@ def turn_of(message: types.Message, model: types.Model) -> Turn:
 
 
 def result_text(result: types.ToolResult) -> str:
-    """A result's text in one piece; never empty, because some servers refuse that."""
+    """Return a result's text in one piece; never empty, because some servers refuse that."""
     text = "\n".join(types.texts_in(result.content))
     if text.strip():
         return text
@@ -90,7 +90,7 @@ def images_of(result: types.ToolResult) -> list[types.Image]:
 
 
 def base64_of(image: types.Image) -> str:
-    from binascii import b2a_base64  # deferred: few prompts have an image
+    from binascii import b2a_base64  # deferred: images are rare
 
     return b2a_base64(image.data, newline=False).decode()
 
@@ -100,7 +100,7 @@ def data_url(image: types.Image) -> str:
 
 
 def wire_id(id: str) -> str:
-    """A tool id in the letters every server takes; the same for a call and its result."""
+    """Return a tool id with characters every server accepts; same for a call and its result."""
     if 0 < len(id) <= MAX_ID and id.isascii() and id.replace("_", "").replace("-", "").isalnum():
         return id
     safe = "".join(
@@ -112,7 +112,7 @@ def wire_id(id: str) -> str:
 
 
 def short_id(id: str) -> str:
-    """A tool id of nine letters and digits, which is all that Mistral takes."""
+    """Return a tool id of nine letters and digits, the only form that Mistral accepts."""
     if len(id) == 9 and id.isascii() and id.isalnum():
         return id
     return _digest(id)[:9]
@@ -125,12 +125,12 @@ def _digest(id: str) -> str:
 
 
 def args_of(call: types.ToolCall) -> dict[str, types.Json]:
-    """The arguments to show as the model's; bad ones are not sent back as if they had been good."""
+    """Return the arguments to send as the model's; invalid ones are sent as empty."""
     return call.args if call.args is not None else {}
 
 
 def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
-    """A tool's schema as the object schema that every API wants."""
+    """Convert a tool's schema to the object schema that every API requires."""
     out = {"type": "object", **schema}
     if out.get("type") == "object" and not isinstance(out.get("properties"), dict):
         out["properties"] = {}
@@ -138,9 +138,9 @@ def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
 
 
 def output_limit(request: types.Request, size: int, usual: int = DEFAULT_OUTPUT) -> int:
-    """Tokens the answer may have: what was asked for, within the model's limit and window.
+    """Return the answer's token limit: as requested, within the model's limit and window.
 
-    `size`: of all turns and tools together. `usual`: when nobody asks for a number.
+    `size`: of all turns and tools together. `usual`: default if the request sets none.
     """
     model = request.model
     wanted = request.max_output or min(model.max_output, usual)
@@ -150,12 +150,12 @@ def output_limit(request: types.Request, size: int, usual: int = DEFAULT_OUTPUT)
 
 
 def tools_size(tools: Iterable[types.ToolSpec]) -> int:
-    """Roughly the characters of the tools."""
+    """Return the approximate characters of the tools."""
     return sum(len(tool.description) + 400 for tool in tools)
 
 
 def turn_size(turn: Turn) -> int:
-    """Roughly the characters of a turn; an image counts as its tokens do."""
+    """Return the approximate characters of a turn; an image counts by its tokens."""
     blocks: Iterable[object]
     if turn.kind == "tool":
         blocks = [block for result in turn.results for block in result.content]

@@ -1,6 +1,6 @@
-"""The vocabulary of a conversation with a model. No wire shape, no input or output.
+"""The types of a conversation with a model. No wire format, no I/O.
 
-Read this file first: everything above the providers speaks in these types.
+Read this file first: everything above the providers uses these types.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Stop = Literal["end", "tool_use", "length", "error", "aborted"]
 class Text(Plain):
     text: str
     opaque: dict[str, Json] | None = None
-    """What the provider wants back with it (OpenAI's phase of an answer)."""
+    """Opaque data to send back to the provider (OpenAI's phase of an answer)."""
 
 
 class Image(Plain):
@@ -39,10 +39,10 @@ class ToolCall(Plain):
     id: str
     name: str
     args: dict[str, Json] | None
-    """None when the model's arguments were not a JSON object; `raw` is then what it wrote."""
+    """None when the model's arguments were not a JSON object; `raw` is then the text it wrote."""
     raw: str = ""
     opaque: dict[str, Json] | None = None
-    """What the provider wants back with the call (a thought signature); nobody else reads it."""
+    """Opaque data to send back with the call (a thought signature); only the provider reads it."""
 
 
 class ToolResult(Plain):
@@ -56,12 +56,12 @@ class ToolResult(Plain):
 
 
 class Reasoning(Plain):
-    """What the model thought, kept so that it can be replayed to the API that made it."""
+    """A thought of the model, kept so that it can be sent back to the API that made it."""
 
     text: str
     api: str
     opaque: dict[str, Json] | None = None
-    """Signature or encrypted content; without it the block cannot be replayed."""
+    """Signature or encrypted content; without it the block cannot be sent back."""
 
 
 Block = Text | Image | ToolCall | ToolResult | Reasoning
@@ -89,16 +89,16 @@ class TokenCounts(Plain):
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int | None = None
-    """Part of `output`, where the provider says so."""
+    """Part of `output`; None if the provider does not report it."""
 
 
 class Usage(TokenCounts):
-    """Tokens of one call, or the sum of many. `input` excludes what came from the cache."""
+    """Tokens of one call, or the sum of many. `input` excludes cache reads and writes."""
 
     cost: Cost = Cost()
-    """Filled by the core from the model's price, not by providers."""
+    """Set by the core from the model's price, not by providers."""
     cost_known: bool = True
-    """False: the price of some of it is not known, and `cost` is what is known."""
+    """False: some prices are unknown, and `cost` covers only the known part."""
 
     @property
     def total(self) -> int:
@@ -109,7 +109,7 @@ class Usage(TokenCounts):
 
 
 class Origin(Plain):
-    """Where an assistant message came from, and how it ended."""
+    """Source of an assistant message, and how it ended."""
 
     provider: str
     model: str
@@ -127,11 +127,11 @@ class Message(Plain):
     origin: Origin | None = None
     """Set on assistant messages."""
     extra: dict[str, Json] | None = None
-    """What a dialect or file format keeps with the message (pi's attachments, zot's meta)."""
+    """Data that a dialect or file format stores with the message (pi's attachments, zot's meta)."""
 
 
 def texts_in(blocks: Iterable[object]) -> list[str]:
-    """What the texts among these blocks say."""
+    """Return the texts of the text blocks."""
     return [block.text for block in blocks if isinstance(block, Text)]
 
 
@@ -153,12 +153,12 @@ class Request(Frozen):
     """Sorted by name: prompt caches match prefixes."""
     reasoning: Level = "off"
     max_output: int | None = None
-    """None: what the model allows."""
+    """Maximum output tokens; None: the model's limit."""
     cache_key: str = ""
     """Stable for one conversation, for providers that route their cache by a key."""
     tool_choice: Literal["auto", "none", "required"] = "auto"
     repaired: bool = False
-    """The messages were made valid for this very model: nobody has to look at them again."""
+    """Whether the messages were already made valid for this model and need no repair."""
 
 
 # --- the stream ------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class ToolCallEnd(Frozen):
 
 @final
 class UsageSeen(Frozen):
-    """What is known so far, so that an aborted call is still counted."""
+    """Token counts so far, so that an aborted call is still counted."""
 
     usage: Usage
 
@@ -204,18 +204,18 @@ class Retrying(Frozen):
     """The call failed and will be made again after `delay` seconds."""
 
     attempt: int
-    """The one that failed; 1 is the first."""
+    """Number of the failed attempt, from 1."""
     max_attempts: int
     delay: float
     reason: str
     code: str = "provider"
-    """The class of the failure (`ZotError.code`)."""
+    """Class of the failure (`ZotError.code`)."""
     dropped: bool = False
-    """Content was streamed before the failure: it is void, and the answer begins anew."""
+    """Content was streamed before the failure: it is void, and the answer begins again."""
 
 
 class FellBack(Frozen):
-    """The model failed for good; the call goes on with the next one."""
+    """The model failed for good; the call continues with the next one."""
 
     failed: str
     """Id of the model that failed."""
@@ -226,7 +226,7 @@ class FellBack(Frozen):
 
 @final
 class Finished(Frozen):
-    """The last event of a call that ended well. Blocks are in the model's order."""
+    """Last event of a successful call. Blocks are in the model's order."""
 
     content: tuple[Block, ...]
     stop: Literal["end", "tool_use", "length"]
@@ -262,4 +262,4 @@ class Provider(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections; the provider can be used again."""
+        """Close connections; the provider can be used again."""

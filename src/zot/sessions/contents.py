@@ -1,5 +1,5 @@
-"""What files were before tools changed them: a folder beside the session file, a file for each
-content, named by its hash. Bounded; the oldest go first.
+"""Stores the contents that files had before tools changed them: a folder beside the session file,
+one file per content, named by its hash. Bounded; the oldest are deleted first.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from hashlib import sha256
 from zot.files import ensure_dir
 
 MAX_CONTENT = 16 << 20
-"""Bytes of one file; what is larger is not kept."""
+"""Maximum bytes of one file; larger files are not stored."""
 MAX_CONTENTS = 256 << 20
-"""Bytes of all that one session keeps."""
+"""Maximum bytes stored per session."""
 
 
 class SessionContents:
-    """Nothing is on disk before the first change."""
+    """Content store of one session. Nothing is on disk before the first change."""
 
     def __init__(self, session: str, *, limit: int = MAX_CONTENTS) -> None:
         self.folder = session.removesuffix(".jsonl") + ".files"
@@ -29,7 +29,7 @@ class SessionContents:
             return
         try:
             if os.path.exists(path):
-                os.utime(path)  # wanted again: not the next to go
+                os.utime(path)  # used again: mark as recent
                 return
             ensure_dir(self.folder)
             self._make_room(len(content))
@@ -39,7 +39,7 @@ class SessionContents:
                 file.write(content)
             os.replace(temporary, path)
         except OSError:
-            pass  # the change is made all the same, and cannot be taken back
+            pass  # the change is still made, but cannot be undone
 
     def load(self, hash: str) -> bytes | None:
         try:
@@ -50,7 +50,7 @@ class SessionContents:
         return content if sha256(content).hexdigest() == hash else None
 
     def copy_to(self, session: str) -> None:
-        """Let a fork have them too; as links, where the file system has them."""
+        """Copy the contents for a fork; as hard links where the file system supports them."""
         target = SessionContents(session)
         for name in self._names():
             ensure_dir(target.folder)

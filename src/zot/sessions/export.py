@@ -1,4 +1,4 @@
-"""Sessions out of the library and into it: portable files, JSON, Markdown, one HTML page."""
+"""Exports and imports sessions: portable files, JSON, Markdown, one HTML page."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ SUFFIXES: dict[ExportFormat, str] = {
     "pi": ".jsonl",
 }
 SLUG = 40
-"""Characters of the title in a file's name."""
+"""Maximum characters of the title in a file name."""
 
 
 def format_of(path: str) -> ExportFormat:
-    """What a file's name asks for."""
+    """Return the format for a file name, by its suffix."""
     endings = {suffix: format for format, suffix in SUFFIXES.items()} | {".htm": "html"}
     named = next((format for suffix, format in endings.items() if path.endswith(suffix)), None)
     return named or "zotsession"
 
 
 def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> bytes:
-    """A session in a format; `loaded`: it was read already. Raises SessionError: it cannot be
-    read."""
+    """Render a session in a format. `loaded`: its content, if already read. Raises SessionError: it
+    cannot be read.
+    """
     loaded = loaded or load(path)
     match format:
         case "zotsession":
@@ -63,8 +64,9 @@ def render(path: str, format: ExportFormat, loaded: Loaded | None = None) -> byt
 
 
 def export(path: str, target: str, format: ExportFormat, loaded: Loaded | None = None) -> str:
-    """Write a session to a file (or into a directory, under a name of its own); its path. `loaded`:
-    it was read already. Raises SessionError: it cannot be read or written."""
+    """Write a session to a file (or into a directory, under a generated name); return the path.
+    `loaded`: its content, if already read. Raises SessionError: it cannot be read or written.
+    """
     loaded = loaded or load(path)
     data = render(path, format, loaded)
     if os.path.isdir(target):
@@ -79,7 +81,7 @@ def export(path: str, target: str, format: ExportFormat, loaded: Loaded | None =
 
 
 def file_name(path: str, loaded: Loaded, format: ExportFormat) -> str:
-    """`<started>-<id8>-<what it is about>` with the format's ending."""
+    """Return `<started>-<id8>-<title>` with the format's suffix."""
     summary = describe(path, loaded)
     started = time.strftime("%Y%m%d-%H%M%S", time.gmtime(rows.unix(summary.started)))
     words = re.sub(r"[^a-z0-9]+", "-", (summary.title or summary.first_text).lower()).strip("-")
@@ -92,7 +94,7 @@ def _rows(meta: Meta, loaded: Loaded, format: str) -> bytes:
 
 
 def as_json(path: str, loaded: Loaded) -> bytes:
-    """One object: what a list shows of it, and the messages of its current branch."""
+    """Return one object: the session's summary and the messages of its current branch."""
     session = Session(entries=loaded.entries.values())
     messages = [
         {"id": id, **msgspec.to_builtins(rows.message_row(message))}
@@ -103,8 +105,9 @@ def as_json(path: str, loaded: Loaded) -> bytes:
 
 
 def import_file(path: str, cwd: str, home: str) -> str:
-    """Take a session file of any known format into the library of a directory; its new path. Raises
-    SessionError: it is no session, or cannot be written."""
+    """Import a session file of any known format into the library of a directory; return its new
+    path. Raises SessionError: it is no session, or cannot be written.
+    """
     if os.path.exists(path) and not os.path.getsize(path):
         raise SessionError(f"import: session file is empty ({path!r})")
     loaded = load(path)

@@ -1,7 +1,7 @@
-"""A session as one HTML page that needs nothing else: no script, no file, no network.
+"""Renders a session as one self-contained HTML page: no script, no file, no network.
 
-Everything that comes from the session is escaped; the page's own policy forbids the browser to
-load anything, so that not even a mistake here could.
+Everything from the session is escaped; the page's content security policy also forbids the browser
+to load anything, in case of a mistake here.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-"""Those a browser draws without running anything; a drawing of vectors could hold a script."""
+"""Image types that run no code; an SVG could contain a script."""
 OPEN_LINES = 20
-"""A tool's output up to this length is shown at once, a longer one on a click."""
+"""Maximum lines of a tool's output that is shown expanded; longer output is collapsed."""
 
 STYLE = """
 :root { color-scheme: light dark; --bg: #fff; --ink: #1c1e21; --dim: #667; --line: #d8dce2;
@@ -71,7 +71,7 @@ footer { color: var(--dim); font-size: .85rem; }
 
 
 def to_html(loaded: Loaded, summary: SessionInfo) -> str:
-    """The current branch of a session."""
+    """Render the current branch of a session."""
     messages = Session(entries=loaded.entries.values()).messages()
     blocks = [block for message in messages for block in message.content]
     results = {block.call_id: block for block in blocks if isinstance(block, types.ToolResult)}
@@ -102,14 +102,14 @@ def _facts(summary: SessionInfo) -> str:
 
 
 def _minute(time: str) -> str:
-    """A time as a reader wants it; anything else as it is."""
+    """Format a UTC time for readers; leave any other text as it is."""
     return f"{time[:10]} {time[11:16]} UTC" if time.endswith("Z") and len(time) > 16 else time
 
 
 def _message(
     message: types.Message, results: Mapping[str, types.ToolResult], called: Set[str]
 ) -> str:
-    # Results stand with their calls; what has no call is shown where it is.
+    # Results are shown with their calls; a result without a call, in its place.
     blocks = (
         block
         for block in message.content
@@ -162,7 +162,7 @@ def _call(call: types.ToolCall, result: types.ToolResult | None) -> str:
     hint = _hint(call.args or {})
     failed = " failed" if result is not None and result.is_error else ""
     shown = _result(result) if result else '<p class="failed">No result was recorded.</p>'
-    if not _diff_of(result):  # a diff says all that the arguments say, and more clearly
+    if not _diff_of(result):  # a diff shows the arguments more clearly
         shown = f"<pre><code>{coloured(args, 'json')}</code></pre>\n{shown}"
     opened = " open" if result is not None and _lines(result) <= OPEN_LINES else ""
     return (
@@ -205,7 +205,7 @@ def _image(image: types.Image) -> str:
 
 
 def _hint(args: Mapping[str, object]) -> str:
-    """The argument that tells most about a call."""
+    """Return the most informative argument of a call."""
     for key in ("command", "path", "pattern", "query", "url", "name"):
         if isinstance(text := args.get(key), str) and text:
             return " ".join(text.split())[:100]

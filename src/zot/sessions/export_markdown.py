@@ -1,4 +1,4 @@
-"""A session as Markdown that reads well as plain text too. Writes no file."""
+"""Renders a session as Markdown that also reads well as plain text. Writes no file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HEADS = {"user": "User", "assistant": "Assistant", "tool": "Tool results"}
 
 
 def to_markdown(loaded: Loaded, summary: SessionInfo) -> str:
-    """The current branch of a session."""
+    """Render the current branch of a session."""
     session = Session(entries=loaded.entries.values())
     title = summary.title or summary.first_text or "Session"
     parts = [f"# {' '.join(title.split())}", _facts(summary)]
@@ -63,7 +63,7 @@ def _block(block: Block) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A code block that nothing inside it can end."""
+    """Return a code block with a fence longer than any inside it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     return f"{fence}{language}\n{text}\n{fence}"

@@ -1,7 +1,7 @@
-"""Session files on disk: what was acknowledged survives a kill, a full disk and a torn line.
+"""Session files on disk: acknowledged data survives a kill, a full disk and a torn line.
 
-One entry is one `write` on a descriptor opened for appending; nothing is ever rewritten in
-place. The file itself is locked while a process writes to it.
+One entry is one `write` on a descriptor opened for appending; nothing is ever rewritten in place.
+The file itself is locked while a process writes to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from zot.text import Frozen
 Sync = Literal["event", "turn", "off"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a disk says that takes no more."""
+"""Errors of a disk that is full."""
 _SAFE = (
     getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_NOFOLLOW", 0)
@@ -41,9 +41,9 @@ _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _SAFE
 
 
 class FileStore:
-    """Keeps the entries of one session in one file.
+    """Stores the entries of one session in one file.
 
-    With `lazy`, the file appears with the first entry, so that looking around leaves no trace.
+    With `lazy`, the file is created with the first entry: an unused session leaves no file.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class FileStore:
         self._sync = sync
         self._created = False
         self._kept = fd is not None
-        """There is something in the file worth keeping."""
+        """Whether the file is kept on close."""
         self._session = Session()
         self._failed: SessionError | None = None
         self._end: int | None = None
-        """How long the file must be; None: nobody checks."""
+        """Expected size of the file in bytes; None: not checked."""
         self._contents = SessionContents(path) if format == "zot" else None
         self._witness = os.environ.get("ZOT_WITNESS", "") if sync != "off" else ""
 
@@ -80,8 +80,9 @@ class FileStore:
     def create(
         cls, path: str, meta: Meta, *, lazy: bool = False, keep: bool = False, format: str = "zot"
     ) -> FileStore:
-        """A new file. `keep`: it stays, also if nothing is said. Raises SessionError: it exists, or
-        it cannot be created."""
+        """Create a new file. `keep`: it stays even without messages. Raises SessionError: it
+        exists, or it cannot be created.
+        """
         store = cls(path, meta, sync=sync_policy(), format=format)
         store._kept = keep
         if not lazy:
@@ -90,8 +91,9 @@ class FileStore:
 
     @classmethod
     def begin_in(cls, path: str, meta: Meta, wait: float = 0.0) -> FileStore | None:
-        """A session in an empty file; None: it is not empty any more. Raises SessionError: another
-        process has it, or it cannot be written."""
+        """Begin a session in an empty file; None: it is not empty any more. Raises SessionError:
+        another process has it, or it cannot be written.
+        """
         fd = _open_taken(path, wait)
         try:
             if os.fstat(fd).st_size:
@@ -105,12 +107,13 @@ class FileStore:
         return store
 
     def follow(self, session: Session) -> None:
-        """Say whose entries these are: some rows repeat what came before on their branch."""
+        """Set the session of these entries: some rows repeat earlier ones of their branch."""
         self._session = session
 
     def fence(self) -> None:
-        """From now on nothing is written once another process has written to the file. A lock is
-        good for one machine only; on a network file system two could go on with one session."""
+        """From now on refuse to write once another process has written to the file. Locks work on
+        one machine only; on a network file system two processes could continue one session.
+        """
         fd = self._open()
         self._end = os.fstat(fd).st_size
         self.path = os.path.abspath(self.path)  # an embedder may change the directory
@@ -137,7 +140,7 @@ class FileStore:
             self._fdatasync(self._fd)
 
     def repair(self, torn: bytes, *, headless: bool) -> None:
-        """Make the file ready for more rows: without half a line at its end, and with a head.
+        """Prepare the file for more rows: remove a torn last line, add a missing head.
 
         Raises:
             SessionError: it cannot be done now. The file is as it was, and nothing is added to it.
@@ -163,7 +166,7 @@ class FileStore:
         if fd is None:
             return
         if self._created and not self._kept:
-            os.unlink(self.path)  # nothing was ever said
+            os.unlink(self.path)  # without messages
         os.close(fd)
         self._failed = SessionError(f"the session {self.path!r} is closed")
 
@@ -185,7 +188,7 @@ class FileStore:
                 self._begin(fd)
             except SessionError:
                 os.close(fd)
-                os.unlink(self.path)  # a file without its head would be no session
+                os.unlink(self.path)  # a file without its head is no session
                 self._failed = None
                 raise
             self._fd = fd
@@ -212,18 +215,19 @@ class FileStore:
         raise cannot("write to", self.path, reason) from failure
 
     def _write_fenced(self, fd: int, line: bytes) -> None:
-        """Raises SessionTaken when another process wrote before, or at the same time."""
+        """Write a line. Raises SessionTaken: another process wrote before, or at the same time."""
         assert self._end is not None
         if self._size_now(fd) != self._end:
             raise self._taken()
         self._write(fd, line)
         self._end += len(line)
-        if os.lseek(fd, 0, os.SEEK_CUR) != self._end:  # its row came between the look and ours
+        if os.lseek(fd, 0, os.SEEK_CUR) != self._end:  # another process wrote after the size check
             raise self._taken()
 
     def _size_now(self, fd: int) -> int:
-        """The size of the file of this name, -1 if it is another one. Opened anew: that is when a
-        network file system asks its server."""
+        """Return the current size of the file at this path, -1 if it is another file. Reopens it,
+        which makes a network file system ask its server.
+        """
         try:
             again = os.open(self.path, os.O_RDONLY | _SAFE)
         except OSError as error:
@@ -243,7 +247,7 @@ class FileStore:
         return taken
 
     def _take_back(self, fd: int, written: int) -> None:
-        """Remove half a line, so that the next good one does not join it."""
+        """Remove a partly written line, so that the next one does not join it."""
         end = os.lseek(fd, 0, os.SEEK_CUR)
         try:
             if os.fstat(fd).st_size == end:
@@ -255,7 +259,7 @@ class FileStore:
         try:
             getattr(os, "fdatasync", os.fsync)(fd)
         except OSError as error:
-            # What the kernel dropped it will not try again: the file cannot be trusted any more.
+            # The kernel does not retry dropped pages: the file cannot be trusted any more.
             self._failed = cannot("sync", self.path, error)
             raise self._failed from error
         if self._witness:
@@ -263,13 +267,13 @@ class FileStore:
 
 
 def _ask_witness(witness: str, path: str) -> None:
-    """Wait until the program that listens at this socket has the file, too: then its disk may be
-    lost. It answers with one line, and hangs up when it does not want this process to go on.
+    """Wait until the program at this socket has a copy of the file, so that this disk may be lost.
+    The program answers with one line, or hangs up to stop this process.
 
     Raises:
         SessionError: it does not have it.
     """
-    import socket  # only sessions that are carried to another machine need it
+    import socket  # needed only by sessions that move to another machine
 
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -289,15 +293,16 @@ class Loaded(Frozen):
     meta: Meta
     entries: Mapping[str, Entry]
     notes: tuple[str, ...]
-    """What a person should know: lines left out, a torn end."""
+    """Notes for the user: skipped lines, a torn end."""
     format: str = "zot"
     damaged: frozenset[str] = frozenset()
-    """The entries behind which a line was left out."""
+    """Ids of the entries after which a line was skipped."""
 
 
 def load(path: str) -> Loaded:
     """Read a session file without locking or changing it. Raises SessionError: it cannot be read,
-    or is no session file."""
+    or is no session file.
+    """
     fd = open_checked(path, os.O_RDONLY)
     try:
         return _read(fd, path)[0]
@@ -306,10 +311,10 @@ def load(path: str) -> Loaded:
 
 
 def open_to_append(path: str, *, wait: float = 0.0) -> tuple[FileStore, Loaded]:
-    """Lock a session file, cut a torn end off (it is kept beside it), and read it. `wait`: so many
-    seconds for another process that has it.
+    """Lock a session file, cut off a torn end (saved beside it), and read it. `wait`: seconds to
+    wait for another process that has it.
 
-    A file that cannot be repaired (a full disk) is open for reading only, and a note says so.
+    A file that cannot be repaired (a full disk) is opened for reading only, and a note says so.
 
     Raises:
         SessionError: another process has it open, it cannot be read, or is no session file.
@@ -336,7 +341,7 @@ def open_to_append(path: str, *, wait: float = 0.0) -> tuple[FileStore, Loaded]:
 
 
 def open_checked(path: str, access: int) -> int:
-    """Open a regular file that is ours alone to write; follow no link."""
+    """Open a regular file that only this user can write; follow no link."""
     try:
         fd = os.open(path, access | _SAFE)
     except OSError as error:
@@ -360,9 +365,9 @@ def open_checked(path: str, access: int) -> int:
 
 
 def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
-    """Read all lines; the bytes of a last line that is no row come back apart."""
+    """Read all lines; return the bytes of an unreadable last line separately."""
     number, line, good = 0, b"", True
-    # Nothing read here is garbage: looking for some in a long session costs a third of the time.
+    # No garbage arises here, and collecting in a long session would cost a third of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -380,8 +385,8 @@ def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
         is_head = number == 1 and any(format.owns(line) for format in formats())
         if reader.meta is None and not reader.entries() and not is_head:
             raise SessionError(f"{path!r} is not a session file: {reader.bad[0][1]}")
-        # Half a row says that what it tells of had not happened; a whole one that was damaged may
-        # tell of anything, and stays.
+        # Half a row was never acknowledged: its event did not happen. A damaged whole row may
+        # describe anything, and stays.
         good = line.endswith(b"\n") and _looks_like_row(line)
         if not good:
             reader.bad.pop()
@@ -391,7 +396,7 @@ def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
 
 
 def _looks_like_row(line: bytes) -> bool:
-    """Whether a line that cannot be read was once a row; damage leaves at least one of these."""
+    """Return whether an unreadable line was once a row: damage leaves at least one of these."""
     return line.startswith(b"{") or line.endswith(b"}\n") or b'":' in line
 
 
@@ -431,16 +436,17 @@ def _lacks_newline(fd: int) -> bool:
     return os.read(fd, 1) != b"\n"
 
 
-# --- locks and words -------------------------------------------------------------------------
+# --- locks and errors ------------------------------------------------------------------------
 
 
 def take(fd: int, path: str, wait: float = 0.0) -> None:
-    """Take the file for this process until the descriptor is closed; `wait` is for another one that
-    may be about to end. Raises SessionError: another process has it."""
+    """Lock the file for this process until the descriptor is closed; `wait`: seconds to wait for
+    another process that may be about to end. Raises SessionError: another process has it.
+    """
     deadline = time.monotonic() + wait
     while not lock(fd):
         if time.monotonic() < deadline:
-            time.sleep(0.02)  # nothing tells when a lock becomes free
+            time.sleep(0.02)  # there is no notification for a freed lock
             continue
         pid = holder(fd)
         who = f"process {pid}" if pid else "another process"
@@ -450,8 +456,8 @@ def take(fd: int, path: str, wait: float = 0.0) -> None:
 
 
 def _open_taken(path: str, wait: float) -> int:
-    """Open and take it. The process that had it may have removed it as it ended, because nothing
-    was ever said in it: what would be written to that file nobody would find.
+    """Open and lock the file. The previous holder may have removed it on exit because it had no
+    messages; then writes to the open descriptor would be lost.
 
     Raises:
         SessionError: another process has it, or it is not there (any more).
@@ -470,7 +476,7 @@ def _open_taken(path: str, wait: float) -> int:
 
 
 def holder(fd: int) -> int | None:
-    """The process that holds the lock, where the system tells (Linux)."""
+    """Return the process that holds the lock, where the system tells (Linux)."""
     status = os.fstat(fd)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     try:
@@ -485,8 +491,9 @@ def holder(fd: int) -> int | None:
 
 
 def sync_policy() -> Sync:
-    """`ZOT_FSYNC`: after every event, at the turns' marks (default), or never. Raises SessionError:
-    another word."""
+    """Return `ZOT_FSYNC`: sync after every event, at a turn's sync points (default), or never.
+    Raises SessionError: another word.
+    """
     match os.environ.get("ZOT_FSYNC", "turn"):
         case "event":
             return "event"

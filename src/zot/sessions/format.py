@@ -1,5 +1,5 @@
-"""What a format of session files is: how lines become entries, and entries lines. The store and
-the library know no more of one than this; `zot.formats` lists those there are.
+"""Defines a session file format: how lines become entries, and entries lines. Store and library
+know only this interface; `zot.formats` lists the formats.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from zot.text import Frozen
 
 
 class BadRow(Exception):
-    """A line that is no row; the text says why."""
+    """A line that is no row; the text gives the reason."""
 
 
 class SessionReader:
-    """What the lines of a file add up to. Feed them in order, then ask for `entries()`."""
+    """Collects the entries of a file. Feed the lines in order, then call `entries()`."""
 
     def __init__(self) -> None:
         self.meta: Meta | None = None
         self.bad: list[tuple[int, str]] = []
-        """Line numbers and reasons of what was left out."""
+        """Line numbers and reasons of skipped lines."""
         self.bad_after: list[str] = []
-        """The entry before each of them; empty: there was none."""
+        """Id of the entry before each of them; empty: there was none."""
         self._entries: dict[str, Entry] = {}
         self._last: str | None = None
 
     def feed(self, line: bytes, number: int) -> bool:
-        """Take one line, without its line feed; False if it is no row."""
+        """Process one line, without its line feed; return False if it is no row."""
         try:
             self._take(line, number)
         except (BadRow, MsgspecError) as error:
@@ -45,22 +45,22 @@ class SessionReader:
         return self._entries
 
     def sealed(self) -> str:
-        """Why nothing may be added to the file; empty: it may."""
+        """Return why nothing may be appended to the file; empty: it may."""
         return ""
 
     def _take(self, line: bytes, number: int) -> None:
-        """Understand one line. Raises BadRow, MsgspecError: it is no row."""
+        """Parse one line. Raises BadRow, MsgspecError: it is no row."""
         raise NotImplementedError
 
     def _add(self, id: str, parent: Json, time: float, body: Body, number: int) -> str:
-        """One entry more; its id. An empty id and a parent that is no text: the row has none."""
+        """Add an entry and return its id. Empty `id`, or `parent` no text: the row has none."""
         if not id or id in self._entries:
             # The line number is the same at every reading.
             id = f"{number:08x}"
             while id in self._entries:
                 id = f"{int(id, 16) + 0x1000_0000:08x}"
-        # Also where the parent's row was lost: the conversation goes on. And where it is the row
-        # before, for the sake of one text object instead of many.
+        # If the parent's row was lost, the conversation continues from the previous row. If the
+        # parent is the previous row, its string object is shared.
         if parent is not None and (parent == self._last or parent not in self._entries):
             parent = self._last
         time = time or (body.time if isinstance(body, Message) else 0.0)
@@ -70,30 +70,30 @@ class SessionReader:
 
 
 class Writer(Protocol):
-    """The lines of one session. It has memory: one instance for each file that is written."""
+    """Encodes the lines of one session. Has state: use one instance per file."""
 
     last: str | None
-    """The entry that is last in the file; whoever has written one sets it."""
+    """Id of the last entry in the file; set by the caller after each write."""
 
     def head(self) -> bytes: ...
 
     def entry(self, entry: Entry, session: Session) -> bytes:
-        """Its lines, perhaps none. The session has the entries that came before."""
+        """Return the entry's lines, maybe none. The session has the entries that came before."""
 
 
 class Format(Frozen):
     name: str
     owns: Callable[[bytes], bool]
-    """Whether a file of this format may begin with this line, or with what is left of it."""
+    """Whether a file of this format may begin with this line, or with a cut-off part of it."""
     reader: Callable[[], SessionReader]
     writer: Callable[[Meta, str | None], Writer]
-    """For a new file, or for one that was read and ends with this entry."""
+    """Creates a writer for a new file, or for a file that was read and ends with this entry."""
     parent_is_path: bool = False
-    """A fork names the file it came from; else the id of that session."""
+    """Whether a fork names its parent by path; otherwise by session id."""
 
 
 def lines(format: Format, meta: Meta, entries: Sequence[Entry]) -> Iterator[bytes]:
-    """A whole file. The entries are one branch, or a tree in the order it grew."""
+    """Yield the lines of a whole file. The entries are one branch, or a tree in creation order."""
     session = Session(entries=entries)
     writer = format.writer(meta, None)
     yield writer.head()

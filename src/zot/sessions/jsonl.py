@@ -1,4 +1,4 @@
-"""Entries to lines of a zot session file and back. Knows the rows, opens no file."""
+"""Converts entries to lines of a zot session file and back. Opens no file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _messages = msgspec.json.Decoder(tuple[MessageRow, ...])
 
 
 class ZotWriter:
-    """Rows for the entries of one session, readable without following the tree too: they repeat
-    what came before on the branch where that is not what stands above.
+    """Writes the rows of one session so that they can be read without following the tree: a row
+    that continues an older entry is preceded by the conversation of its branch.
     """
 
     def __init__(self, meta: Meta, last: str | None = None) -> None:
@@ -51,10 +51,10 @@ class ZotWriter:
 
 
 def encode_entry(entry: entries.Entry, meta: Meta, kept: Sequence[Message] = ()) -> bytes:
-    """One line, with its line feed.
+    """Encode an entry as one line, with its line feed.
 
-    `kept` are the messages that stay verbatim behind a compaction's summary: readers that
-    do not follow the tree find the whole remaining conversation in the row.
+    `kept` are the messages that stay verbatim after a compaction's summary, so that readers that do
+    not follow the tree find the whole remaining conversation in the row.
     """
     match entry.body:
         case entries.ModelChange(provider, model):
@@ -98,16 +98,16 @@ def encode_entry(entry: entries.Entry, meta: Meta, kept: Sequence[Message] = ())
 
 
 def encode_title(title: str) -> bytes:
-    """A name given from outside, by somebody who does not hold the session: it has no place in
-    the tree, as in the Go program.
+    """Encode a title set by a process that does not hold the session: it has no place in the tree,
+    as in the Go program.
     """
     return _line(SessionRow("rename", title=title))
 
 
 def encode_branch(messages: Sequence[Message]) -> bytes:
-    """The conversation so far, written when the next row goes on from an older entry.
+    """Encode the conversation so far, for a next row that continues an older entry.
 
-    Only readers that do not follow the tree need it; ours passes over it.
+    Only readers that do not follow the tree need it; zot's skips it.
     """
     return _line(
         SessionRow("compaction", messages=_raw(list(map(rows.message_row, messages))), branch=True)
@@ -127,8 +127,9 @@ def _line(row: SessionRow) -> bytes:
 
 
 def decode_row(line: bytes) -> SessionRow | dict[str, Json]:
-    """A row of a known type, or the object of an unknown one. Raises BadRow: not a JSON object with
-    a `type`, a checksum that does not fit, or wrong fields."""
+    """Decode a row of a known type, or the object of an unknown one. Raises BadRow: not a JSON
+    object with a `type`, a wrong checksum, or wrong fields.
+    """
     tail = _CRC.match(line, max(0, len(line) - _CRC_LENGTH))
     if tail:
         body = binascii.crc32(memoryview(line)[: tail.start()])
@@ -144,7 +145,7 @@ def decode_row(line: bytes) -> SessionRow | dict[str, Json]:
 
 
 def _decode_odd(line: bytes, error: Exception) -> SessionRow | dict[str, Json]:
-    """A line the strict decoder refused: half an emoji, an unknown row, or garbage."""
+    """Decode a line that the strict decoder refused: half an emoji, an unknown row, or garbage."""
     unknown = decode_object(line)
     if unknown["type"] not in rows.KNOWN:
         return unknown
@@ -154,8 +155,9 @@ def _decode_odd(line: bytes, error: Exception) -> SessionRow | dict[str, Json]:
 
 
 def decode_object(line: bytes) -> dict[str, Json]:
-    """A row of any format: a JSON object with a `type`. Half an emoji is replaced. Raises BadRow:
-    it is none."""
+    """Decode a row of any format: a JSON object with a `type`. Half an emoji is replaced. Raises
+    BadRow: it is none.
+    """
     try:
         value = msgspec.json.decode(whole_escapes(line))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -166,7 +168,7 @@ def decode_object(line: bytes) -> dict[str, Json]:
 
 
 class Transcript(SessionReader):
-    """The rows of a zot file."""
+    """Reads the rows of a zot file."""
 
     def _take(self, line: bytes, number: int) -> None:
         row = decode_row(line)
@@ -181,10 +183,10 @@ class Transcript(SessionReader):
         return entries.Custom(row["type"], data)
 
     def _body(self, row: SessionRow) -> entries.Body | None:
-        # First and plainly, because nearly all rows are messages: matching costs as much as
-        # decoding does.
+        # Messages first, without `match`: nearly all rows are messages, and matching costs as much
+        # as decoding.
         if row.message is not None and row.type == "message":
-            # An empty message says nothing, and no provider would accept it.
+            # Skip empty messages: no provider would accept one.
             return rows.message(row.message) if row.message.content else None
         match row:
             case SessionRow(type="meta", meta=Meta() as meta):
@@ -211,7 +213,7 @@ class Transcript(SessionReader):
         if self.meta is None:
             self.meta = meta
             return None
-        # A branch without a switch of its own goes on with the model that the file began with.
+        # A branch without a model switch continues with the model that the file began with.
         began = {"provider": self.meta.provider, "model": self.meta.model}
         self.meta = msgspec.structs.replace(meta, **began)
         return entries.ModelChange(meta.provider, meta.model)

@@ -1,4 +1,4 @@
-"""The sessions of one working directory, as the runtime wants them (see runtime/sessions.py)."""
+"""The sessions of one working directory; implements the interface in runtime/sessions.py."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from zot.sessions.rows import Meta, rfc3339
 from zot.text import Frozen
 
 MAX_LISTED = 100_000
-"""More than anybody reads."""
+"""Upper limit for listings; more than anybody reads."""
 
 
 class KeptSessions(Frozen):
-    """Files below `$ZOT_HOME/sessions`; a new session is in memory only, unless `keep`."""
+    """Session files below `$ZOT_HOME/sessions`; without `keep`, new sessions are in memory only."""
 
     cwd: str
     home: str
     keep: bool
     provider: str = ""
-    """With the model: what a new session says it begins with."""
+    """Provider recorded in a new session, together with the model."""
     model: str = ""
 
     def new(self, *, parent: str = "", entries: Iterable[Entry] = ()) -> Session:
@@ -42,7 +42,7 @@ class KeptSessions(Frozen):
     def open(self, name: str, current: Session) -> Session:
         path = library.find(name, self.cwd, self.home)
         if is_same_file(path, path_of(current)):
-            return current  # the file that is open is locked, by us
+            return current  # the open file is locked by this process
         return open_session(path, self.cwd)
 
     def list(self, *, everywhere: bool, limit: int) -> list[SessionInfo]:
@@ -71,7 +71,7 @@ class KeptSessions(Frozen):
         return library.fork_into(folder, loaded, at, cwd=self.cwd, parent=parent)
 
     def _chosen(self, name: str, current: Session) -> tuple[str, Loaded]:
-        """Path and content of the session that is meant; an empty path for one in memory."""
+        """Return path and content of the chosen session; the path is empty for one in memory."""
         if name:
             path = library.find(name, self.cwd, self.home)
             return path, load(path)
@@ -86,8 +86,9 @@ class KeptSessions(Frozen):
 
 
 def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:
-    """The session to go on with: of this path, else the latest one here; None: there is none yet.
-    Raises SessionError: it is in use, is no session file, or cannot be read or written."""
+    """Return the session to resume: from this path, else the latest one here; None: there is none
+    yet. Raises SessionError: it is in use, is no session file, or cannot be read or written.
+    """
     path = session or latest_path(cwd, home)
     if not path or not os.path.lexists(path):
         return None
@@ -95,7 +96,7 @@ def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session 
 
 
 def path_of(session: Session) -> str:
-    """The session's file, or an empty text."""
+    """Return the session's file, or an empty text."""
     return session.store.path if isinstance(session.store, FileStore) else ""
 
 

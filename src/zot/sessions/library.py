@@ -1,4 +1,4 @@
-"""What is on disk: finding, describing, searching, naming, forking and removing sessions."""
+"""Finds, describes, searches, renames, forks and removes the sessions on disk."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from zot.sessions.rows import Meta, rfc3339
 from zot.text import Frozen
 
 FIRST_TEXT = 200
-"""Characters of the first words in a summary."""
+"""Maximum characters of the first text in a summary."""
 AROUND = 60
-"""Characters on each side of what was searched for."""
+"""Characters of context on each side of a search hit."""
 
 
 class Hit(Frozen):
@@ -41,14 +41,14 @@ class Hit(Frozen):
     entry: str
     role: str
     text: str
-    """What was found, and what stands around it."""
+    """The hit with its context."""
 
 
 # --- finding ---------------------------------------------------------------------------------
 
 
 def directories(home: str) -> list[str]:
-    """The directories with sessions, one for each working directory."""
+    """Return the session directories, one for each working directory."""
     root = os.path.join(home, "sessions")
     try:
         return sorted(entry.path for entry in os.scandir(root) if entry.is_dir())
@@ -57,7 +57,7 @@ def directories(home: str) -> list[str]:
 
 
 def paths(cwd: str | None, home: str) -> list[str]:
-    """The sessions of a directory, or of all; latest written first."""
+    """Return the sessions of a directory, or of all; latest written first."""
     if cwd is not None:
         return session_paths(sessions_dir(cwd, home))
     files = [path for directory in directories(home) for path in session_paths(directory)]
@@ -65,7 +65,7 @@ def paths(cwd: str | None, home: str) -> list[str]:
 
 
 def summaries(cwd: str | None, home: str) -> Iterator[SessionInfo]:
-    """Sessions at a glance, latest first; those that cannot be read are left out."""
+    """Yield summaries of the sessions, latest first; unreadable ones are skipped."""
     for path in paths(cwd, home):
         yield from _summary(path)
 
@@ -107,8 +107,9 @@ def describe(path: str, loaded: Loaded) -> SessionInfo:
 
 
 def find(reference: str, cwd: str | None, home: str) -> str:
-    """The path of a session: a path, the beginning or end of an id, or `latest`. Raises
-    SessionError: there is none, or more than one."""
+    """Return the path of a session: a path, the beginning or end of an id, or `latest`. Raises
+    SessionError: there is none, or more than one.
+    """
     if os.path.isfile(reference):
         return reference
     here = paths(cwd, home)
@@ -116,7 +117,7 @@ def find(reference: str, cwd: str | None, home: str) -> str:
         if not here:
             raise SessionError("there is no session here; --all looks in all directories")
         return here[0]
-    # A session may be named from anywhere by its id.
+    # An id is looked up in all directories.
     everywhere = paths(None, home) if len(reference) >= 4 else ()
     fitting = [path for path in everywhere if _is_named(path, reference)]
     if not fitting:
@@ -128,8 +129,9 @@ def find(reference: str, cwd: str | None, home: str) -> str:
 
 
 def find_id(id: str, home: str) -> str:
-    """The path of the session with this very id, also of one in which nothing was said yet. Raises
-    SessionError: there is none."""
+    """Return the path of the session with exactly this id, even one without messages. Raises
+    SessionError: there is none.
+    """
     # A file in its usual place has the end of the id in its name.
     end = f"-{id[-8:]}.jsonl"
     for directory in directories(home):
@@ -145,8 +147,9 @@ def find_id(id: str, home: str) -> str:
 def page(
     cwd: str | None, home: str, start: int, count: int
 ) -> tuple[list[SessionInfo], int | None]:
-    """At most so many summaries from a place in the list on, and the place of those that follow;
-    None: there are no more."""
+    """Return up to `count` summaries from index `start`, and the index of the next page; None:
+    there are no more.
+    """
     listed: list[SessionInfo] = []
     all_paths = paths(cwd, home)
     for place in range(max(0, start), len(all_paths)):
@@ -157,7 +160,7 @@ def page(
 
 
 def id_of(path: str) -> str:
-    """The id in the head of a session file; empty: it has none."""
+    """Return the id in the head of a session file; empty if it has none."""
     try:
         with open(path, "rb") as file:
             row = jsonl.decode_object(file.readline().rstrip(b"\r\n"))
@@ -175,7 +178,7 @@ def _is_named(path: str, reference: str) -> bool:
 
 
 def search(text: str, cwd: str | None, home: str) -> Iterator[Hit]:
-    """Where a text was said or printed, whatever its case; the first place in each message."""
+    """Find a text in messages, ignoring case; the first hit in each message."""
     wanted = text.casefold()
     for path in paths(cwd, home):
         try:
@@ -193,7 +196,7 @@ def search(text: str, cwd: str | None, home: str) -> Iterator[Hit]:
 
 
 def _may_hold(data: bytes, wanted: str) -> bool:
-    """A look at the bytes, before the rows are parsed; letters that JSON escapes say maybe."""
+    """Check the raw bytes before parsing; characters that JSON may escape count as maybe."""
     plain = all(letter.isalnum() or letter in " .,:;-_()" for letter in wanted)
     return not plain or wanted.encode() in data.lower()
 
@@ -235,10 +238,11 @@ def _modified(path: str) -> float:
 
 
 def rename(path: str, title: str) -> None:
-    """Name a session, also one that another process is writing to. Raises SessionError: it cannot
-    be written."""
+    """Set a session's title, even while another process writes to it. Raises SessionError: it
+    cannot be written.
+    """
     if in_use(path) and load(path).format == "zot":
-        # One write at the end of the file: it cannot mix with the other process's rows.
+        # A single append cannot mix with the other process's rows.
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
             os.write(fd, jsonl.encode_title(title))
@@ -257,8 +261,8 @@ def rename(path: str, title: str) -> None:
 def fork(
     path: str, at: str | int | None = None, loaded: Loaded | None = None, *, cwd: str = ""
 ) -> str:
-    """Copy a session up to an entry (or its first N messages) into a new file beside it, whose path
-    this is. `loaded`: it was read already; `cwd`: of a session that has no directory of its own.
+    """Copy a session up to an entry (or its first N messages) into a new file beside it; return the
+    path. `loaded`: its content, if already read; `cwd`: used if the session has no directory.
 
     Raises:
         SessionError: there is no such entry, or the copy cannot be written.
@@ -275,11 +279,11 @@ def fork(
 def fork_into(
     directory: str, loaded: Loaded, at: str | int | None, *, cwd: str, parent: str = ""
 ) -> str:
-    """The same, without the contents of files, into any directory."""
+    """Fork into any directory, without the stored file contents."""
     session = Session(entries=loaded.entries.values())
     chosen = _up_to(session, at)
     if session.title and session.title != Session(entries=chosen).title:
-        # It was given on another branch.
+        # The title was set on another branch.
         leaf = chosen[-1].id if chosen else None
         chosen.append(Entry(os.urandom(4).hex(), leaf, time.time(), Title(session.title)))
     count = sum(isinstance(entry.body, Message) for entry in chosen)
@@ -290,7 +294,7 @@ def fork_into(
 
 
 def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = None) -> Meta:
-    """The head of a copy: a new id and time, the same model and name."""
+    """Return the head of a copy: new id and time, same model and title."""
     return Meta(
         id=new_session_id(),
         cwd=cwd,
@@ -305,8 +309,9 @@ def new_meta(cwd: str, old: Meta, *, parent: str = "", fork_point: int | None = 
 
 
 def write_session(path: str, meta: Meta, entries: list[Entry], format: str = "zot") -> None:
-    """Write a whole session into a new file: there is all of it, or no file. Raises SessionError:
-    the file exists, or cannot be written."""
+    """Write a whole session into a new file, completely or not at all. Raises SessionError: the
+    file exists, or cannot be written.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
     try:
         directory = ensure_dir(os.path.dirname(path) or ".")
@@ -325,7 +330,7 @@ def write_session(path: str, meta: Meta, entries: list[Entry], format: str = "zo
 
 def _publish(temporary: str, path: str) -> None:
     try:
-        os.link(temporary, path)  # unlike a rename it does not replace a file that is there
+        os.link(temporary, path)  # unlike a rename, never replaces an existing file
     except FileExistsError:
         raise
     except OSError:  # a file system without hard links
@@ -352,9 +357,9 @@ def _up_to(session: Session, at: str | int | None) -> list[Entry]:
 
 
 def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
-    """Files that nobody misses: without a word in them, or not written to for so many seconds.
+    """Return files that can be deleted: without messages, or not written for `older_than` seconds.
 
-    A session that is in use is never among them, nor an empty one that was made just now.
+    Never includes a session in use, nor an empty one made within the last minute.
     """
     places = directories(home) if cwd is None else [sessions_dir(cwd, home)]
     now = time.time()
@@ -373,7 +378,7 @@ def prunable(cwd: str | None, home: str, older_than: float | None) -> list[str]:
 
 
 def remove(path: str) -> None:
-    """A session, with what it kept of files. Raises SessionError when it cannot be removed."""
+    """Remove a session and its stored file contents. Raises SessionError: it cannot be removed."""
     if in_use(path):
         raise SessionError(f"cannot remove {path!r}: a process of zot works with it")
     try:

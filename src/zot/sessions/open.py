@@ -1,4 +1,4 @@
-"""From the flags of a run to its Session: a new file, an old one, or the latest one here."""
+"""Opens the session of a run: a new file, an existing one, or the latest one here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def warn_on_stderr(text: str) -> None:
 
 
 def sessions_dir(cwd: str, home: str) -> str:
-    """Where the sessions of a working directory are kept; the same place the Go zot uses."""
+    """Return the directory for the sessions of a working directory; the Go zot uses the same."""
     return os.path.join(home, "sessions", sha256(os.fsencode(cwd)).hexdigest()[:16])
 
 
@@ -35,8 +35,8 @@ def open_session(
     warn: Warn = warn_on_stderr,
     wait: float = 0.0,
 ) -> Session:
-    """The session in `path`, created if it does not exist. `wait`: so many seconds for another
-    process that has the file and may be about to end.
+    """Open the session in `path`, or create it. `wait`: seconds to wait for another process that
+    has the file and may be about to end.
 
     Raises:
         SessionError: it is in use, is no session file, or cannot be read or written.
@@ -47,7 +47,7 @@ def open_session(
     except SessionError as error:
         if not isinstance(error.__cause__, FileNotFoundError):
             raise
-    return _open_or_create(path, meta, warn, wait)  # the process that had it removed it
+    return _open_or_create(path, meta, warn, wait)  # the process that held it removed it
 
 
 def _open_or_create(path: str, meta: Meta, warn: Warn, wait: float) -> Session:
@@ -60,8 +60,9 @@ def _open_or_create(path: str, meta: Meta, warn: Warn, wait: float) -> Session:
 def begin_session(
     cwd: str, home: str, *, provider: str = "", model: str = "", at_once: bool = False
 ) -> Session:
-    """A new session in its usual place; it appears on disk with its first entry. `at_once`: now,
-    and it stays there, so that another process can go on with it."""
+    """Begin a session in its usual place. The file is created with the first entry; with `at_once`
+    it is created now and stays, so that another process can continue the session.
+    """
     id = new_session_id()
     started = time.time()
     meta = Meta(id, cwd, model, provider, rfc3339(started), zot.__version__)
@@ -75,7 +76,7 @@ def latest_path(cwd: str, home: str) -> str | None:
 
 
 def session_paths(directory: str) -> list[str]:
-    """The session files of a directory that hold a conversation, latest written first."""
+    """Return a directory's session files that contain messages, latest written first."""
     try:
         entries = [entry for entry in os.scandir(directory) if entry.name.endswith(".jsonl")]
     except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +87,7 @@ def session_paths(directory: str) -> list[str]:
 
 
 def has_messages(path: str) -> bool:
-    """Whether anything was said. A look at the text: the rows are not parsed."""
+    """Return whether the file contains a message. Searches the text without parsing rows."""
     try:
         with open(path, "rb") as file:
             return any(b'"type":"message"' in line or b'"messages":[{' in line for line in file)
@@ -95,7 +96,7 @@ def has_messages(path: str) -> bool:
 
 
 def in_use(path: str) -> bool:
-    """Whether a process has the session open for writing."""
+    """Return whether a process has the session open for writing."""
     try:
         fd = open_checked(path, os.O_RDONLY)
     except SessionError:
@@ -103,7 +104,7 @@ def in_use(path: str) -> bool:
     try:
         if os.path.exists("/proc/locks"):
             return holder(fd) is not None
-        # Elsewhere only trying tells; for that moment a process that opens it would be refused.
+        # Elsewhere only trying the lock tells; meanwhile another process that opens it is refused.
         take(fd, path)
     except SessionError:
         return True
@@ -114,13 +115,14 @@ def in_use(path: str) -> bool:
 
 def automatic_path(directory: str, id: str, started: float) -> str:
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(started))
-    # The last digits: those of a time-ordered id start alike for all sessions of a minute.
+    # The last digits: time-ordered ids of the same minute begin alike.
     return os.path.join(directory, f"{stamp}-{id[-8:]}.jsonl")
 
 
 def _created(path: str, meta: Meta, wait: float) -> FileStore | None:
-    """A new file, or an empty one that somebody made room with; None: another process begins a
-    session there at the same moment."""
+    """Create a new file, or begin in an empty one; return None if another process begins a session
+    there at the same moment.
+    """
     try:
         if os.path.lexists(path):
             return FileStore.begin_in(path, meta, wait)

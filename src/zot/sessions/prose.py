@@ -1,7 +1,7 @@
-"""Text that a person or a model wrote, as HTML: Markdown, and code in colours.
+"""Renders text of a person or a model as HTML: Markdown, and highlighted code.
 
-It may be hostile: HTML in it stays text, a link leads to the web or is no link, and nothing in it
-makes a browser load anything. Loaded only to write a page, because the libraries are large.
+The text may be hostile: HTML in it stays text, links lead only to the web, and nothing makes a
+browser load anything. Loaded only to write a page, because the libraries are large.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pygments.util import ClassNotFound
 
 SCHEMES = ("https://", "http://", "mailto:")
 MAX_MARKDOWN = 50_000
-"""Characters. More than that is a paste, which nobody reads as prose: it is shown as it is."""
+"""Maximum characters; longer text is a paste, and is shown without formatting."""
 MAX_COLOURED = 10_000
-"""Characters of one block of code; some lexers take the square of it."""
+"""Maximum characters of a highlighted code block; some lexers take quadratic time."""
 _TITLE_LEVELS = 2
-"""The page's own headings: a session's title and who speaks."""
+"""Heading levels used by the page itself: session title and speaker."""
 
 
 class _Markdown(MarkdownIt):
@@ -33,7 +33,7 @@ class _Markdown(MarkdownIt):
 
 
 def prose(text: str) -> str:
-    """Markdown as HTML."""
+    """Render Markdown as HTML."""
     if len(text) > MAX_MARKDOWN:
         return f"<pre><code>{escape(text)}</code></pre>"
     tokens = _MARKDOWN.parse(text)
@@ -45,7 +45,7 @@ def prose(text: str) -> str:
 
 
 def coloured(code: str, language: str) -> str:
-    """Code as HTML, with its words marked where the language is known."""
+    """Render code as HTML, highlighted if the language is known."""
     if len(code) <= MAX_COLOURED and language:
         try:
             lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
@@ -57,7 +57,7 @@ def coloured(code: str, language: str) -> str:
 
 
 def colours() -> str:
-    """The style sheet of `coloured`, for a bright and for a dark page."""
+    """Return the style sheet of `coloured`, for a light and a dark page."""
     bright, dark = (
         "\n".join(HtmlFormatter(style=name).get_token_style_defs("pre code"))  # type: ignore[no-untyped-call]  # the stub forgot it
         for name in ("xcode", "github-dark")
@@ -85,7 +85,7 @@ def _link(
 
 def _make_markdown() -> MarkdownIt:
     markdown = _Markdown("js-default", {"html": False, "linkify": False})
-    markdown.disable("image")  # what is left of one is a link: the page fetches nothing
+    markdown.disable("image")  # an image becomes a link: the page fetches nothing
     markdown.add_render_rule("fence", _fence)
     markdown.add_render_rule("code_block", _fence)
     markdown.add_render_rule("link_open", _link)

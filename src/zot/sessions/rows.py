@@ -1,8 +1,8 @@
-"""The shapes of the rows in a zot session file, and their meaning. No file is touched here.
+"""The row types of a zot session file, and their conversion. Opens no file.
 
 The documented keys are those of the Go zot, which skips keys and rows it does not know; the tree
-(id, parent, time) and everything the Go program has no word for ride along as extra keys.
-Content blocks carry no type tag: they are told apart by which keys they have.
+(id, parent, time) and everything the Go program lacks are stored as extra keys. Content blocks have
+no type tag: their keys tell the type.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zot.text import Frozen
 
 
 class Meta(Frozen):
-    """The head of a session file; a later one (a model switch) replaces it."""
+    """Head of a session file; a later one (a model switch) replaces it."""
 
     id: str = ""
     cwd: str = ""
@@ -32,7 +32,7 @@ class Meta(Frozen):
     parent: str | UnsetType = UNSET
     """Id of the session this one was forked from."""
     fork_point: int | UnsetType = UNSET
-    """How many messages were copied from it."""
+    """Number of messages copied from it."""
     hide_from_sessions: bool | UnsetType = UNSET
 
 
@@ -50,7 +50,7 @@ class BlockRow(Frozen, omit_defaults=True):
     name: str | None = None
     arguments: types.Json = None
     invalid: bool = False
-    """The model's arguments were no object; `raw` is what it wrote."""
+    """The model's arguments were no object; `raw` is the text it wrote."""
     raw: str = ""
     thought_signature: str | None = None
     opaque: dict[str, types.Json] | None = None
@@ -72,7 +72,7 @@ class MessageRow(Frozen, omit_defaults=True):
     """Texts only: the Go reader drops a message whose meta holds anything else."""
     origin: types.Origin | None = None
     extra: dict[str, types.Json] | None = None
-    """What of the message's extra is not text."""
+    """Values of the message's extra that are not texts."""
 
 
 class UsageRow(Frozen, omit_defaults=True):
@@ -92,7 +92,7 @@ class SessionRow(Frozen, omit_defaults=True):
     meta: Meta | None = None
     message: MessageRow | None = None
     messages: Raw | UnsetType = UNSET
-    """Not parsed until it is known that somebody wants them."""
+    """Parsed only when needed."""
     usage: UsageRow | None = None
     cumulative: UsageRow | None = None
     title: str | None = None
@@ -107,7 +107,7 @@ class SessionRow(Frozen, omit_defaults=True):
     data: dict[str, types.Json] | None = None
     id: str = ""
     parent: str | None | UnsetType = UNSET
-    """Absent in rows of the Go program: the row before is the parent."""
+    """Absent in rows of the Go program: the parent is then the previous row."""
     time: float = 0.0
 
 
@@ -126,7 +126,7 @@ def rfc3339(seconds: float) -> str:
 
 
 def unix(text: str) -> float:
-    """Seconds, or 0 for a time nobody can read: a strange clock must not cost a message."""
+    """Return Unix seconds, or 0 for an unreadable time: a strange clock must not cost a message."""
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
@@ -163,7 +163,7 @@ def _call_row(call: types.ToolCall) -> BlockRow:
     return BlockRow(
         id=call.id,
         name=call.name,
-        # The key is always there: the Go program sends its value on as it is.
+        # Always present: the Go program forwards the value unchanged.
         arguments={} if call.args is None else call.args,
         invalid=call.args is None,
         raw=call.raw,
@@ -173,7 +173,7 @@ def _call_row(call: types.ToolCall) -> BlockRow:
 
 
 def _reasoning_row(block: types.Reasoning) -> BlockRow:
-    """Where the Go program has words for it (Responses), its words; else an empty text to it."""
+    """Use the Go program's fields where it has them (Responses); else it sees an empty text."""
     id, encrypted = signatures.item_of(block)
     row = ReasoningRow(block.text, block.api, block.opaque)
     if id or encrypted:
@@ -275,7 +275,7 @@ def usage(row: UsageRow) -> types.Usage:
         row.cache_read_tokens,
         row.cache_write_tokens,
         row.reasoning_tokens if row.reasoning_tokens_known else None,
-        # The Go program keeps the sum only; in which part it goes does not change the total.
+        # The Go program stores only the sum; which part holds it does not change the total.
         types.Cost(input=row.cost_usd) if row.cost is None else row.cost,
         row.cost_known,
     )

@@ -1,5 +1,5 @@
-"""What providers want back with a thought or a call, between our words for it and the one text
-that pi and the Go program keep. No input or output.
+"""Converts the opaque data that providers require back with a thought or call between zot's fields
+and the single text that pi and the Go program store. No I/O.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ RESPONSES = "openai-responses"
 
 
 def of_call(call: ToolCall) -> str:
-    """Google's signature of a call; empty: it has none."""
+    """Return Google's signature of a call; empty if it has none."""
     return _text((call.opaque or {}).get("thoughtSignature"))
 
 
@@ -21,7 +21,7 @@ def for_call(signature: Json) -> dict[str, Json] | None:
 
 
 def of_text(block: Text) -> str:
-    """The phase of an answer on the Responses wire, as pi writes it; empty: it has none."""
+    """Return the phase of a Responses answer in pi's format; empty if it has none."""
     phase = _text((block.opaque or {}).get("phase"))
     return msgspec.json.encode({"v": 1, "id": "", "phase": phase}).decode() if phase else ""
 
@@ -33,7 +33,7 @@ def for_text(signature: Json) -> dict[str, Json] | None:
 
 
 def of_thought(block: Reasoning) -> tuple[str, bool]:
-    """The signature of a thought, and whether it is a thought that nobody may read."""
+    """Return the signature of a thought, and whether the thought is redacted."""
     opaque = block.opaque or {}
     if redacted := _text(opaque.get("redacted")):
         return redacted, True
@@ -43,7 +43,7 @@ def of_thought(block: Reasoning) -> tuple[str, bool]:
 
 
 def for_thought(api: str, signature: Json, redacted: bool) -> dict[str, Json] | None:
-    """What the provider of that API wants back."""
+    """Return the opaque data that the provider of this API requires back."""
     if not isinstance(signature, str) or not signature:
         return None
     if redacted:
@@ -57,7 +57,7 @@ def for_thought(api: str, signature: Json, redacted: bool) -> dict[str, Json] | 
 
 
 def item_of(block: Reasoning) -> tuple[str, str]:
-    """Id and encrypted content of a thought on the Responses wire; empty where it is none."""
+    """Return id and encrypted content of a Responses thought; empty for any other."""
     item = (block.opaque or {}).get("item")
     if not isinstance(item, dict):
         return "", ""
@@ -65,7 +65,7 @@ def item_of(block: Reasoning) -> tuple[str, str]:
 
 
 def for_item(id: str, encrypted: str, summary: str) -> dict[str, Json]:
-    """The opposite."""
+    """Build the opaque data of a Responses thought; the inverse of `item_of`."""
     told = [{"type": "summary_text", "text": summary}] if summary else []
     item: dict[str, Json] = {"type": "reasoning", "id": id, "summary": told}
     return {"item": {**item, "encrypted_content": encrypted} if encrypted else item}

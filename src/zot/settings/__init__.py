@@ -1,1 +1,1 @@
-"""What was asked for: flags, files, environment, keys, and what to run with."""
+"""Settings of a run: flags, files, environment, keys, and the setup resolved from them."""

@@ -1,4 +1,4 @@
-"""What the user allowed for good, project by project: a file of zot's home, not of the project."""
+"""Tool calls the user allowed permanently, per project; stored in zot's home, not the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zot.files import locked, read_bytes, write_atomic
 from zot.text import indented_json, prepared
 
 MAX_RULES = 1000
-"""Of one project."""
+"""Maximum rules per project; the oldest are dropped."""
 
 AllRules = dict[str, list[Rule]]
 
@@ -21,7 +21,7 @@ prepared(AllRules)
 
 
 class ProjectRules:
-    """The rules of one directory, read anew each time: another process may change them."""
+    """Rules of one directory, read from disk each time: another process may change them."""
 
     def __init__(self, home: str, project: str) -> None:
         self._path = approvals_path(home)
@@ -55,7 +55,7 @@ def approvals_path(home: str) -> str:
 
 
 def read_rules(path: str) -> AllRules:
-    """Raises ConfigError when the file is broken or cannot be read."""
+    """Read the rules of all projects. Raises ConfigError when the file is broken or unreadable."""
     try:
         data = read_bytes(path)
         return {} if data is None else msgspec.json.decode(data, type=AllRules)

@@ -1,4 +1,4 @@
-"""The models a running agent can go on with: those of every provider with a credential."""
+"""The models a running agent can switch to: those of every provider with a credential."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AvailableModels:
         seen = {first.catalog}
         for info in PROVIDERS.values():
             if info.name == first.name or info.auth == "none" or info.catalog in seen:
-                continue  # two names of one provider have one catalog
+                continue  # provider aliases share one catalog
             if env_key(info, environ) or info.name in stored:
                 seen.add(info.catalog)
                 models += self._first.known.all(info.name)
@@ -65,7 +65,7 @@ class AvailableModels:
         return True
 
     def _has_such_ids(self, provider: str) -> bool:
-        """A gateway: its own ids look like PROVIDER/ID."""
+        """Return whether the provider is a gateway: its own ids look like PROVIDER/ID."""
         known = self._setups.get(provider, self._first)
         return any("/" in model.id for model in known.all())
 
@@ -73,7 +73,7 @@ class AvailableModels:
         if provider not in self._setups:
             if provider == "scripted":
                 raise ConfigError("prepared turns are of one run: start zot with --script")
-            # A key, an address and a session of the command line are for the first provider.
+            # The key, address and script of the command line are for the first provider only.
             options = replace(
                 self._first.options,
                 provider=provider,

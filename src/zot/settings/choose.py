@@ -1,5 +1,5 @@
-"""Which provider, when the user named none: the first one that can answer. Never a guess that
-costs something, never a download, never an address outside this machine.
+"""Chooses a provider when the user named none: the first one that can answer. Never incurs a cost
+by guessing, downloads nothing, and contacts no address outside this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zot.settings.known import Choice
 from zot.text import Frozen
 
 CONNECT_SECONDS = 0.05
-"""A loopback port answers or refuses within a millisecond; this is for a machine under load."""
+"""Connect timeout: a loopback port responds within a millisecond, later under load."""
 ANSWER_SECONDS = 0.5
 
 THREE_WAYS = """\
@@ -32,7 +32,7 @@ no model is set up. Three ways to get one:
 
 
 class Candidate(Frozen):
-    """A server that may run on this machine."""
+    """A model server that may run on this machine."""
 
     provider: str
     title: str
@@ -56,7 +56,7 @@ def choose(
     stored: Callable[[], Sequence[str]] = tuple,
     candidates: Sequence[Candidate] = CANDIDATES,
 ) -> Choice:
-    """The provider to use; `stored` names those with credentials, `home` is zot's.
+    """Choose the provider. `stored` returns the providers with credentials; `home` is zot's.
 
     Raises:
         AuthError: there is none at all; says how to get one.
@@ -74,7 +74,7 @@ def choose(
 
 
 def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]) -> Choice | None:
-    """The first server that answers, of all that listen."""
+    """Return the first listening server that offers a model."""
     for server in (_moved(candidate, environ) for candidate in candidates):
         host, port = host_and_port(server.base_url)
         if is_loopback(host) and _listens(server) and (model := first_model(server)):
@@ -84,7 +84,7 @@ def _on_this_machine(environ: Mapping[str, str], candidates: Sequence[Candidate]
 
 
 def _moved(candidate: Candidate, environ: Mapping[str, str]) -> Candidate:
-    """The user may have moved a server to another port."""
+    """Return the candidate at the address the user set, if any."""
     if candidate.provider == "custom":
         return candidate
     moved = env_base_url(PROVIDERS[candidate.provider], environ)
@@ -99,11 +99,11 @@ def _pulled(home: str) -> Choice | None:
     return Choice(PROVIDERS["local"], name, because="the model on this machine")
 
 
-# --- asking the machine ----------------------------------------------------------------------
+# --- probing the machine ---------------------------------------------------------------------
 
 
 def _listens(server: Candidate) -> bool:
-    """Whether somebody is behind its port."""
+    """Return whether the server's port accepts connections."""
     try:
         socket.create_connection(host_and_port(server.base_url), CONNECT_SECONDS).close()
     except OSError:
@@ -112,10 +112,10 @@ def _listens(server: Candidate) -> bool:
 
 
 def first_model(server: Candidate) -> str:
-    """The first model that it offers for conversation; empty when it is not a model server."""
+    """Return the first chat model the server offers; empty when it is not a model server."""
     info = PROVIDERS[server.provider]
     try:
         models = live_models(info, base_url=server.base_url, seconds=ANSWER_SECONDS)
     except (ProviderError, ConfigError):
-        return ""  # something else lives on that port
+        return ""  # something else listens on that port
     return models[0].id if models else ""

@@ -1,5 +1,5 @@
-"""Settings from flags, environment, project and user, each with where it came from; the files
-they stand in. Loaded only where there is such a file or variable.
+"""Reads settings from flags, environment, project and user files, each with its source; writes
+those files. Loaded only when such a file or variable exists.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from zot.settings.trust import is_trusted
 from zot.text import Frozen, indented_json, nearest
 
 MAX_BYTES = 1024 * 1024
+"""Maximum size of a project's file."""
 MAX_LOOKED_UP = 20
-"""Keys of a file that are no settings and are compared with all of them."""
-"""Of a project's file."""
+"""Maximum unknown keys of a file that are compared with all setting names, for a typo hint."""
 
 Source = Literal["flag", "environment", "project", "user", "default"]
 _OUR_NAMES = {old: setting.name for setting in FILE_SETTINGS.values() for old in setting.old}
@@ -33,16 +33,16 @@ class Value(Frozen):
     value: Json
     source: Source
     where: str = ""
-    """The variable or file."""
+    """Name of the variable or path of the file."""
 
 
 class Configuration(Frozen):
     values: Mapping[str, Value]
-    """Of every setting that may stand in a file."""
+    """Values of all settings that a file may contain."""
     others: Mapping[str, Json]
-    """Keys of the user's file that this version does not know; they are kept as they are."""
+    """Keys of the user's file that this version does not know; they are preserved."""
     warnings: list[str]
-    """What was not used, and why."""
+    """Ignored values, and why."""
 
     def __getitem__(self, name: str) -> Json:
         return self.values[name].value
@@ -51,7 +51,7 @@ class Configuration(Frozen):
 def read_configuration(
     options: Options, environ: Mapping[str, str], cwd: str, home: str
 ) -> Configuration:
-    """Each setting from the strongest that names it: flag, environment, project, user, default.
+    """Read each setting from its first source: flag, environment, project, user, default.
 
     Raises:
         ConfigError: a variable holds a value that cannot be used.
@@ -85,7 +85,7 @@ def read_configuration(
 
 def _strongest(name: str, layers: Sequence[Mapping[str, Value]]) -> Value:
     if name in ("model", "base_url"):
-        # They belong to the provider they were set with.
+        # Both count only together with the provider they were set with.
         below = [_strongest("provider", layers[start:]).value for start in range(len(layers))]
         rows = zip(layers[:-1], below, strict=False)
         layers = [*(layer for layer, provider in rows if provider == below[0]), layers[-1]]
@@ -114,7 +114,7 @@ def _from_variables(environ: Mapping[str, str]) -> Mapping[str, Value]:
 
 
 def _usable(path: str, warnings: list[str], inside: str | None = None) -> dict[str, Json]:
-    """What of a file can be used, under our names."""
+    """Return the valid values of a file, under their current names."""
     try:
         content = read_file(path, inside)
     except ConfigError as error:
@@ -122,7 +122,7 @@ def _usable(path: str, warnings: list[str], inside: str | None = None) -> dict[s
         return {}
     values: dict[str, Json] = {}
     looked_up = 0
-    # Old names first: ours wins where a file has both.
+    # Old names first, so that the current one wins where a file has both.
     for name in sorted(content, key=lambda name: name not in _OUR_NAMES):
         setting = FILE_SETTINGS.get(_OUR_NAMES.get(name, name))
         if setting is None:
@@ -150,8 +150,8 @@ def project_path(cwd: str) -> str:
 
 
 def read_file(path: str, inside: str | None = None) -> dict[str, Json]:
-    """The object in a config file; empty if there is none. `inside`: the project whose file it is,
-    which may be a link to nothing else.
+    """Return the object in a config file; empty if there is none. `inside`: the project that a
+    project file, or its link target, must be in.
 
     Raises:
         ConfigError: it cannot be read, or is no JSON object.
@@ -169,7 +169,7 @@ def read_file(path: str, inside: str | None = None) -> dict[str, Json]:
 
 
 def change(path: str, edit: Callable[[dict[str, Json]], None], inside: str | None = None) -> None:
-    """Change a config file in one step; keys nobody knows stay. `inside` as in `read_file`.
+    """Change a config file atomically, keeping unknown keys. `inside` as in `read_file`.
 
     Raises:
         ConfigError: the file is broken (it is left as it is) or cannot be written.
@@ -187,7 +187,7 @@ def change(path: str, edit: Callable[[dict[str, Json]], None], inside: str | Non
 
 
 def find_setting(name: str) -> Setting:
-    """The setting of that name, or that had it. Raises ConfigError: there is none."""
+    """Return the setting with this current or old name. Raises ConfigError: there is none."""
     name = _OUR_NAMES.get(name, name)
     if name not in FILE_SETTINGS:
         hint = f" (did you mean {near}?)" if (near := _near(name)) else ""
@@ -196,12 +196,12 @@ def find_setting(name: str) -> Setting:
 
 
 def remove(values: dict[str, Json], name: str) -> None:
-    """Take a setting out of what a file holds, also under its older names."""
+    """Remove a setting from a file's values, also under its old names."""
     setting = FILE_SETTINGS.get(_OUR_NAMES.get(name, name))
     for word in (setting.name, *setting.old) if setting else (name,):
         values.pop(word, None)
 
 
 def _near(name: str) -> str:
-    """The setting that was meant; a key of another version or program is like none of them."""
+    """Return the setting that was probably meant; keys of other versions or programs match none."""
     return next(iter(nearest(name, FILE_SETTINGS, cutoff=0.8)), "")

@@ -1,4 +1,4 @@
-"""The command line as `Options`, by the table of settings.
+"""Parses the command line into `Options`, using the table of settings.
 
 Hand-written because argparse alone takes as long to load as everything `zot rpc` needs for its
 first answer.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TerminalOptions(Frozen, kw_only=True):
-    """How the terminal is to be; no other door looks at these."""
+    """Options of the terminal UI; no other front end reads them."""
 
     theme: str | None = None
     vi: bool | None = None
@@ -32,7 +32,7 @@ class TerminalOptions(Frozen, kw_only=True):
 
 
 class Options(TerminalOptions):
-    """What the command line said. None, empty and False mean that it said nothing."""
+    """Values from the command line. None, empty and False mean "not given"."""
 
     words: tuple[str, ...] = ()
     help: bool = False
@@ -92,7 +92,7 @@ class Options(TerminalOptions):
 
 
 def chosen(options: Options, name: str) -> Any:
-    """What was said of a setting; its default, if nothing was."""
+    """Return the value of a setting, or its default if it was not given."""
     value = getattr(options, name)
     return SETTINGS[name].default if value is None else value
 
@@ -101,14 +101,14 @@ FLAGS: dict[str, Setting] = {
     word: setting for setting in SETTINGS.values() for word in (*setting.words, *setting.fixed)
 }
 IGNORED = ("--experimental-oauth",)
-"""Flags of the Go program that change nothing, there and here."""
+"""Flags of the Go program that have no effect, there and here."""
 ELSEWHERE = {
     "--stream": "-p prints the answer when it is complete, --json every event as it comes",
     "--stats": "--json has the tokens and the cost in its usage events",
     "--insecure": "certificates are always checked; SSL_CERT_FILE names a file with your own",
     "--temperature": "each model runs with its provider's own temperature",
 }
-"""Flags of the Go program that zot has not, and what to use instead."""
+"""Flags of the Go program that zot lacks, and what to use instead."""
 
 
 def takes_value(word: str) -> bool:
@@ -117,7 +117,7 @@ def takes_value(word: str) -> bool:
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """The command line as options.
+    """Parse the command line.
 
     Raises:
         UsageError: a flag is unknown, or its value is missing or wrong.
@@ -170,6 +170,6 @@ def _unknown(name: str) -> str:
 
 
 def with_defaults(options: Options) -> Options:
-    """The options, with the default of every setting that nobody named."""
+    """Return the options with defaults for all file settings that are None."""
     defaults = {name: setting.default for name, setting in FILE_SETTINGS.items()}
     return replace(options, **{n: v for n, v in defaults.items() if getattr(options, n) is None})

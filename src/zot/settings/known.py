@@ -1,5 +1,5 @@
-"""What the user's files add to what zot ships: settings, models, credentials; each looked for
-only if its file exists, so that a start without files pays for none of them.
+"""Adds the user's files to zot's built-in data: settings, models, credentials. Each module is
+loaded only if its file exists, so that a start without files costs nothing.
 """
 
 from __future__ import annotations
@@ -25,42 +25,43 @@ if TYPE_CHECKING:
 class Choice(Frozen):
     info: providers.ProviderInfo
     model: str = ""
-    """Empty: the provider's default."""
+    """Model id; empty: the provider's default."""
     base_url: str = ""
     because: str = ""
-    """Why this one; empty when the user named it."""
+    """Reason for the choice; empty when the user named the provider."""
 
     def line(self, model: str) -> str:
-        """What the user is told."""
+        """Return the notice for the user."""
         return (
             f"using {self.info.name} with {model} ({self.because}); --provider NAME chooses another"
         )
 
 
 class Key(Frozen):
-    """What opens a provider."""
+    """Credential of a provider."""
 
     text: str = ""
     is_token: bool = False
-    """Of an OAuth login: it ends one day, and travels in another header."""
+    """Whether it is an OAuth token: it expires, and is sent in another header."""
 
 
 def visible_environment(around: Surroundings) -> dict[str, str]:
-    """What a program of the user's (an editor) sees of the environment: no key of a provider."""
+    """Return the environment for a program of the user (an editor), without provider keys."""
     hidden = Known(around.home).key_variables(around.environ)
     return providers.without_keys(around.environ, hidden)
 
 
 def hide_keys(home: str, environ: Mapping[str, str], more: Sequence[str] = ()) -> None:
-    """Let no other process of the user find the keys in this one, a server of agents. `more` are
-    further variables with secrets."""
+    """Keep the user's other processes from reading the keys in this one, a server of agents. `more`
+    are further variables with secrets.
+    """
     from zot.tools import hide
 
     hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN, *more})
 
 
 class Known:
-    """The providers, models and keys to choose from: the catalog, with models.json over it."""
+    """The available providers, models and keys: the catalog, overridden by models.json."""
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -73,16 +74,16 @@ class Known:
         return self._models.warnings if self._models else ()
 
     def provider(self, name: str) -> providers.ProviderInfo:
-        """Raises ConfigError when there is no such provider."""
+        """Return a provider. Raises ConfigError when there is no such provider."""
         return self._models.provider(name) if self._models else providers.find_provider(name)
 
     def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
-        """Raises ConfigError when the provider has no such model."""
+        """Return a model. Raises ConfigError when the provider has no such model."""
         if self._models is None:
             try:
                 return catalog.find(provider, id)
             except ConfigError:
-                pass  # its server may have told of it
+                pass  # the server's cached list may have it
         return self._load().find(provider, id, unlisted=unlisted)
 
     def default(self, provider: str) -> Model | None:
@@ -99,20 +100,20 @@ class Known:
         return self._models
 
     def key_variables(self, environ: Mapping[str, str]) -> frozenset[str]:
-        """Every variable that holds the key of a provider: no child process may see it."""
+        """Return all variables with provider keys: no child process may see them."""
         return providers.env_secret_names() | (
             self._models.key_variables(environ) if self._models else set()
         )
 
     def written_keys(self, environ: Mapping[str, str]) -> set[str]:
-        """The keys that stand in models.json themselves."""
+        """Return the keys written literally in models.json."""
         return self._models.written_keys(environ) if self._models else set()
 
     def key(self, info: providers.ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
-        """The provider's key; empty when there is none.
+        """Return the provider's key; empty when there is none.
 
         Raises:
-            AuthError: there is one, but it cannot be had.
+            AuthError: there is one, but it cannot be obtained.
         """
         if key := flag or providers.env_key(info, environ):
             return Key(key)
@@ -131,7 +132,7 @@ class Known:
 def configured(
     options: Options, environ: Mapping[str, str], cwd: str, home: str
 ) -> tuple[Options, list[str]]:
-    """The options with every setting filled in: from variables, files, defaults; warnings.
+    """Return the options completed from variables, files and defaults, and warnings.
 
     Raises:
         ConfigError: a variable holds a value that cannot be used.
@@ -147,27 +148,27 @@ def configured(
 
 
 def resumed(options: Options, model: tuple[str, str] | None, known: Known) -> Options:
-    """The options, with the model a session was last used with, where no flag names one."""
+    """Return the options with the session's last model, unless a flag names one."""
     if model is None or options.provider or options.model:
         return options
     try:
         info = known.provider(model[0])
         known.find(info.name, model[1], unlisted=bool(options.base_url))
     except ConfigError:
-        return options  # a model of yesterday: today's default goes on with the conversation
+        return options  # the model is gone: continue the conversation with today's default
     if info.api == "scripted":
-        return options  # prepared turns are of one run
+        return options  # prepared turns belong to one run
     return replace(options, provider=info.name, model=model[1])
 
 
 def with_token(info: providers.ProviderInfo, token: str) -> providers.ProviderInfo:
-    """The provider as it is asked with a token instead of a key."""
-    # Anthropic's own tokens are known by their beginning, and need one header more (client.py).
+    """Return the provider's data for authentication with a token instead of a key."""
+    # Anthropic's own tokens have this prefix, and need one more header (client.py).
     return info if token.startswith("sk-ant-oat") else replace(info, auth="bearer")
 
 
 def stored_providers(home: str) -> Sequence[str]:
-    """Those with a credential in auth.json."""
+    """Return the providers with a credential in auth.json."""
     if not _has_logged_in(home):
         return ()
     from zot.provider.auth import store

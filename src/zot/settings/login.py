@@ -1,4 +1,4 @@
-"""Keeping and forgetting credentials on this machine; who asks a person for them is a door."""
+"""Stores and deletes credentials on this machine. Prompting the user is left to the front ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zot.provider.providers import ProviderInfo
 def keep_key(
     info: ProviderInfo, key: str, home: str, *, try_it: bool = True, keyring: bool = False
 ) -> str:
-    """Keep a key, if the provider takes it; what is to be said of it, if anything.
+    """Store a key if the provider accepts it; return a note for the user, or an empty text.
 
     Raises:
         AuthError: it is none, the provider refuses it, or it cannot be kept.
@@ -28,13 +28,13 @@ def keep_key(
 
 
 def check_key(key: str) -> None:
-    """Raises AuthError for what cannot be a key: it travels in a header."""
+    """Raise AuthError for a text that cannot be a key: keys are sent in a header."""
     if not key or not (key.isascii() and key.isprintable()) or " " in key:
         raise AuthError("this is no key: it is empty, has a space, or a letter that is not ASCII")
 
 
 def try_key(info: ProviderInfo, key: str) -> str:
-    """Ask the provider about a key; why it could not be tried, if so.
+    """Check a key with the provider; return why it could not be checked, or an empty text.
 
     Raises:
         AuthError: it was refused.
@@ -46,6 +46,6 @@ def try_key(info: ProviderInfo, key: str) -> str:
 
 
 def log_out(provider: str, home: str) -> None:
-    """Raises AuthError when there is no such login."""
+    """Delete a stored login. Raises AuthError when there is none."""
     if not forget(AuthFile(home), provider):
         raise AuthError(f"not logged in to {provider!r}; `zot auth status` shows where you are")

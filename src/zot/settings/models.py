@@ -1,4 +1,4 @@
-"""The models a user can choose: the catalog, what servers told, and models.json over both.
+"""The models a user can choose: catalog and servers' lists, overridden by models.json.
 
 On the start-up path: models.json is read only if it exists, the cache only when it is needed.
 """
@@ -22,9 +22,9 @@ from zot.provider.types import Api, Json, Model, Price
 from zot.text import Frozen, prepared
 
 CACHE_SECONDS = 6 * 3600
-"""How long a list of models that a server told is used."""
+"""Seconds for which a server's list of models is cached."""
 COMMAND_SECONDS = 10.0
-"""How long a command may take to print a key."""
+"""Timeout of a command that prints a key, in seconds."""
 
 _APIS: dict[str, Api] = {
     **dict.fromkeys(("anthropic", "anthropic-messages"), "anthropic"),
@@ -45,7 +45,7 @@ _ALIASES = {
 
 
 class Prices(Frozen, rename="camel"):
-    """Prices as pi's models.json has them."""
+    """Prices in the format of pi's models.json."""
 
     input: float = 0.0
     output: float = 0.0
@@ -54,7 +54,7 @@ class Prices(Frozen, rename="camel"):
 
 
 class ModelRow(Frozen, rename="camel"):
-    """A model in models.json. What is missing is taken from the catalog, or a default."""
+    """A model in models.json. Missing values come from the catalog, or are defaults."""
 
     id: str
     name: str = ""
@@ -62,7 +62,7 @@ class ModelRow(Frozen, rename="camel"):
     context_window: int = 0
     max_tokens: int = 0
     cost: Prices | None = None
-    """As pi writes the prices; the four that follow are the Go program's way."""
+    """Prices in pi's format; the four fields below are the Go program's."""
     price_input: float = 0.0
     price_output: float = 0.0
     price_cache_read: float = 0.0
@@ -75,7 +75,7 @@ class ModelRow(Frozen, rename="camel"):
 
 
 class ProviderRow(Frozen, rename="camel"):
-    """A provider in models.json: a new one, or changes to one that zot knows."""
+    """A provider in models.json: a new one, or changes to a built-in one."""
 
     models: tuple[Json, ...] = ()
     title: str = ""
@@ -83,7 +83,7 @@ class ProviderRow(Frozen, rename="camel"):
     api: str = ""
     auth: str = ""
     api_key_env: str = ""
-    """The variable that holds its key."""
+    """Variable that holds its key."""
     api_key: str = ""
     """As in pi: the name of a variable that is set, `!command`, or the key itself."""
     headers: dict[str, str] | None = None
@@ -95,7 +95,7 @@ def cache_path(home: str) -> str:
 
 
 class KnownModels:
-    """Every provider and model, by name. `warnings` says what of models.json was not used."""
+    """Every provider and model, by name. `warnings` lists the ignored parts of models.json."""
 
     def __init__(self, home: str) -> None:
         self.home = home
@@ -111,14 +111,14 @@ class KnownModels:
         return {**PROVIDERS, **self._providers}
 
     def provider(self, name: str) -> ProviderInfo:
-        """The provider of that name or alias. Raises ConfigError: there is none."""
+        """Return the provider with this name or alias. Raises ConfigError: there is none."""
         if name in self._providers:
             return self._providers[name]
         info = find_provider(name)
         return self._providers.get(info.name, info)
 
     def all(self, provider: str) -> tuple[Model, ...]:
-        """The models of a provider: the user's words over the server's over the catalog's."""
+        """Return a provider's models: the user's rows override the server's and the catalog's."""
         by_id = {model.id: model for model in self._listed(provider)}
         for model in read_cache(self.home, provider):
             by_id[model.id] = _told(model, by_id.get(model.id))
@@ -127,7 +127,7 @@ class KnownModels:
         return tuple(by_id.values())
 
     def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
-        """One model. Raises ConfigError: the provider has no such model."""
+        """Return one model. Raises ConfigError: the provider has no such model."""
         row = self._models.get(provider, {}).get(id)
         listed = next((model for model in self._listed(provider) if model.id == id), None)
         if row is not None:
@@ -143,7 +143,7 @@ class KnownModels:
         return listed or catalog.find(provider, id, unlisted=unlisted)
 
     def default(self, provider: str) -> Model | None:
-        """What to use when nobody names a model; None: it must be named."""
+        """Return the model to use when none is named; None: the user must name one."""
         info = self.provider(provider)
         if info.default_model:
             return self.find(provider, info.default_model)
@@ -151,7 +151,7 @@ class KnownModels:
         return None if first is None else self.find(provider, first)
 
     def own_key(self, provider: str, environ: Mapping[str, str]) -> str:
-        """The key that models.json gives the provider; empty when it gives none.
+        """Return the provider's key from models.json; empty when there is none.
 
         Raises:
             AuthError: its command failed.
@@ -163,12 +163,12 @@ class KnownModels:
         return key_from_command(words, COMMAND_SECONDS, provider, environ, hidden)
 
     def key_variables(self, environ: Mapping[str, str]) -> set[str]:
-        """The variables that hold keys of providers in models.json."""
+        """Return the variables with keys of providers in models.json."""
         named = {text for text in self._keys.values() if text in environ}
         return named | {name for info in self._providers.values() for name in info.env}
 
     def written_keys(self, environ: Mapping[str, str]) -> set[str]:
-        """The keys that stand in models.json themselves."""
+        """Return the keys written literally in models.json."""
         return {text for text in self._keys.values() if text not in environ and text[:1] != "!"}
 
     # --- inside ------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def _own_provider(name: str, row: ProviderRow, api: Api) -> ProviderInfo:
         api=api,
         env=() if row.api_key_env else (variable,),
         auth=_KEY_HEADER.get(api, "bearer"),
-        key_optional=True,  # its server says when it wants one
+        key_optional=True,  # the server reports when it needs one
         open_models=True,
     )
 
@@ -286,11 +286,11 @@ def _price(row: ModelRow) -> Price | None:
     return Price(row.price_input, row.price_output, row.price_cache_read, row.price_cache_write)
 
 
-# --- what servers told -----------------------------------------------------------------------
+# --- cached lists of servers -----------------------------------------------------------------
 
 
 class CachedModel(Frozen, omit_defaults=True):
-    """A model in models-cache.json, with the names the Go program gives its fields."""
+    """A model in models-cache.json, with the Go program's field names."""
 
     provider: str = msgspec.field(name="Provider")
     id: str = msgspec.field(name="ID")
@@ -300,7 +300,7 @@ class CachedModel(Frozen, omit_defaults=True):
     reasoning: bool = msgspec.field(name="Reasoning", default=False)
     base_url: str = msgspec.field(name="BaseURL", default="")
     fetched: float = 0.0
-    """Unix seconds; the Go program has one time for all."""
+    """Unix time in seconds; the Go program has one time for all models."""
 
 
 class Cache(Frozen):
@@ -312,7 +312,7 @@ prepared(ModelRow, ProviderRow, Cache)
 
 
 def read_cache(home: str, provider: str) -> tuple[CachedModel, ...]:
-    """What the provider's server told lately; a cache that cannot be read is an empty one."""
+    """Return the server's models cached within CACHE_SECONDS; none if the cache is unreadable."""
     now = time.time()
     return tuple(
         model
@@ -322,7 +322,7 @@ def read_cache(home: str, provider: str) -> tuple[CachedModel, ...]:
 
 
 def write_cache(home: str, provider: str, models: Iterable[Model]) -> None:
-    """Keep what a provider's server told."""
+    """Cache the models listed by a provider's server."""
     now = time.time()
     rows = (msgspec.convert(model, CachedModel, from_attributes=True) for model in models)
     fresh = [replace(row, provider=provider, fetched=now) for row in rows]
@@ -352,7 +352,7 @@ def _seconds(stamp: str) -> float:
 
 def _told(cached: CachedModel, known: Model | None) -> Model:
     if known is not None:
-        return known  # the catalog knows prices and limits that servers do not tell
+        return known  # the catalog has prices and limits that servers do not report
     if cached.provider in PROVIDERS:
         base = catalog.unlisted_model(PROVIDERS[cached.provider], cached.id)
     else:

@@ -1,4 +1,4 @@
-"""What a runtime is started from: the setup, the session to go on with, perhaps a wrapping.
+"""The inputs of a runtime's start: the setup, a session to resume, and an optional wrapping.
 
 Part of stage one.
 """
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
     from zot.provider.models import Models
 
 HOLDER_SECONDS = 5.0
-"""How long the start of a durable runtime waits for a process that still holds the session."""
+"""Seconds a durable runtime's start waits for a process that still holds the session."""
 
 
 class Wrapping:
-    """What stands between an agent and its models and tools: nothing, unless somebody writes down
-    what they answer, or answers in their place (testing/record.py)."""
+    """Layer between an agent and its models and tools. Does nothing by default; testing/record.py
+    records their answers, or replays them.
+    """
 
     replays = False
-    """It answers: no tool runs."""
+    """Whether answers are replayed: no tool runs."""
     listeners: tuple[Callable[[Event, object], None], ...] = ()
-    """They hear every event."""
+    """Callbacks that receive every event."""
 
     def models(self, models: Models) -> Models:
         return models
@@ -45,12 +46,12 @@ BARE = Wrapping()
 class Plan(Frozen):
     setup: Setup
     session: Session | None = None
-    """The one to go on with; None: it begins anew."""
+    """The session to resume; None: start a new one."""
     wrapping: Wrapping = BARE
 
 
 def plan(options: Options, around: Surroundings) -> Plan:
-    """Find out what to run with. The session is looked up once: model and transcript are of one
+    """Resolve the setup. The session is looked up once, so that model and transcript come from one
     file.
 
     Raises:
@@ -68,7 +69,7 @@ def plan(options: Options, around: Surroundings) -> Plan:
 
 
 def resumed_by(options: Options, around: Surroundings) -> Session | None:
-    """The session that the flags want to go on with, if there is one. Raises SessionError."""
+    """Return the session that the flags resume, if it exists. Raises SessionError."""
     if options.no_session or not (options.session or options.continue_):
         return None
     wait = HOLDER_SECONDS if options.durable else 0.0

@@ -1,7 +1,7 @@
-"""Decides with which provider, model and key to run. Part of stage one: rooms that a file or a flag
-leads to are entered where they are needed.
+"""Resolves provider, model and key of a run. Part of stage one: packages that only some files or
+flags need are imported where they are used.
 
-Nothing here changes a file, whatever the user typed.
+Writes no file, whatever the user typed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCAL = "local"
 
 
 class Setup(Frozen):
-    """A provider that can be asked: everything is known, nothing was sent."""
+    """A provider that is ready for requests: everything is resolved, nothing was sent."""
 
     options: Options
     info: ProviderInfo
@@ -43,23 +43,24 @@ class Setup(Frozen):
     known: Known
     around: Surroundings
     notice: str = ""
-    """Which provider was chosen and why, when the user named none."""
+    """Message naming the chosen provider and the reason, when the user named none."""
     warnings: tuple[str, ...] = ()
-    """What of the user's and the project's files was not used, and what is not safe."""
+    """Ignored parts of the user's and the project's files, and security warnings."""
     renew: Callable[[], str] | None = None
-    """Gives a token that is good for a while, where the key is one."""
+    """Returns a currently valid token; None if the key is not a token."""
     flags: Options = Options()
-    """What was said for this run, without the configuration: it counts more than what a session
-    was last used with."""
+    """Options given for this run, without the configuration: they take precedence over the model
+    that a session last used.
+    """
 
     def derived(self, options: Options, session_model: tuple[str, str] | None = None) -> Setup:
-        """The setup of one more agent in this process; raises as `resolve`."""
-        if options.replay:  # the cassette answers, whatever the model is called
+        """Return the setup of another agent in this process; raises as `resolve`."""
+        if options.replay:  # the cassette answers, whatever the model's name
             cwd = working_directory(options.cwd, self.around)
             return replace(self, options=options, flags=options, cwd=cwd)
         return resolve(options, self.around, session_model)
 
-    # --- the models of this provider; settings/available.py has those of all ------------------
+    # --- models of this provider; settings/available.py has those of all providers ------------
 
     def find(self, id: str) -> Model:
         if self.info.name == LOCAL:
@@ -78,7 +79,7 @@ class Setup(Frozen):
             from zot.local import provider as on_this_machine
 
             return on_this_machine.open_local(model, self.around)
-        from zot.provider.client import connect  # the agent's: it loads HTTP
+        from zot.provider.client import connect  # loads HTTP, so only for the agent
 
         options = self.options
         return connect(
@@ -94,7 +95,7 @@ class Setup(Frozen):
 def resolve(
     options: Options, around: Surroundings, session_model: tuple[str, str] | None = None
 ) -> Setup:
-    """Find out what to run with; `session_model` is what the session was last used with.
+    """Resolve the setup of a run; `session_model` is the session's last provider and model.
 
     Raises:
         ConfigError: an unknown provider or model, a bad directory; says what to do.
@@ -107,7 +108,7 @@ def resolve(
         try:
             return _resolved(with_session, options, around, cwd, known)
         except AuthError:
-            pass  # its provider cannot be asked any more: today's default goes on
+            pass  # no key for that provider any more: use today's default
     return _resolved(options, options, around, cwd, known)
 
 
@@ -151,17 +152,17 @@ def _resolved(
 
 
 def _current_token(known: Known, info: ProviderInfo, around: Surroundings) -> str:
-    """Before each request: the token of a login, renewed if it ends soon, or an AuthError."""
+    """Return the login's token, renewed if it expires soon; called before each request."""
     return known.key(info, "", around.environ).text
 
 
 def _unsafe(home: str, url: str) -> Iterator[str]:
-    """Warnings of a home that others can change, and of a key sent to `url` for all to read."""
+    """Yield warnings about a home that others can write to, and a key sent unencrypted to `url`."""
     try:
         if os.stat(home).st_mode & stat.S_IWOTH:
             yield f"every user can write to {home!r}, where keys are kept: chmod 700 {home}"
     except OSError:
-        pass  # there is none yet
+        pass  # no home yet
     if not url.lower().startswith("http://"):
         return
     host = address.host_and_port(url)[0]
@@ -179,8 +180,9 @@ def _about_model(model: Model, options: Options) -> list[str]:
 def _naming_both(
     options: Options, flags: Options, environ: Mapping[str, str], known: Known
 ) -> Options:
-    """`--model PROVIDER/ID` says both, where that provider can be asked. Not where another server
-    was named, nor where the provider of the configuration is a gateway: their own ids look so."""
+    """Split `--model PROVIDER/ID` if that provider can be used. Not if another server was named,
+    nor if the configured provider is a gateway: their own model ids have this form.
+    """
     head, slash, id = flags.model.partition("/")
     if not (slash and id) or flags.provider or options.base_url or options.api_key:
         return options
@@ -195,7 +197,7 @@ def _naming_both(
 
 
 def choose_provider(options: Options, around: Surroundings, known: Known) -> Choice:
-    """What the user named, or what fits the rest of what they said, else what can be found."""
+    """Return the provider the user named, or that fits the other options, or the first found."""
     provider = options.provider
     if not provider and options.model.endswith(".gguf"):
         provider = LOCAL

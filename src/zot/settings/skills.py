@@ -1,4 +1,4 @@
-"""All skills of a run: those of the project, the user, zot itself, and the extensions."""
+"""Collects the skills of a run: from the project, the user, zot itself, and the extensions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def skills_here(
     extensions: bool = True,
     trusted: bool = False,
 ) -> list[Skill]:
-    """Every skill, by name. `explicit` are the extensions named on the command line; those of the
-    project count only where it is trusted.
+    """Return every skill, sorted by name. `explicit` are the extensions named on the command line;
+    extensions of the project count only where it is trusted.
     """
     home = around.home
     of_extensions: list[SkillFolder] = []

@@ -1,5 +1,5 @@
-"""Every setting, declared once: flags, variables, config files, SDK keywords, `--help` and the
-table of docs/config.md are made from these rows. Part of stage one.
+"""Declares every setting once: flags, variables, config files, SDK keywords, `--help` and the table
+of docs/config.md are generated from these rows. Part of stage one.
 
 `Options` in flags.py and `Settings` in sdk/config.py repeat the names for type checkers; tests
 compare them with this table.
@@ -15,7 +15,7 @@ import msgspec
 from zot.provider.model import LEVELS, Json, Level
 from zot.text import Frozen
 
-if TYPE_CHECKING:  # making a Literal takes longer than making the table
+if TYPE_CHECKING:  # building a Literal takes longer than building the table
     from typing import Literal
 
     Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "time", "level"]
@@ -30,7 +30,7 @@ LEVEL_WORDS: dict[str, Level] = {
     "hi": "high",
     "maximum": "xhigh",
 }
-"""What people and other programs call the levels."""
+"""Accepted names of the levels, including other programs' names."""
 _SWITCH_WORDS: dict[str, Json] = {
     **dict.fromkeys(("true", "on", "1", "yes"), True),
     **dict.fromkeys(("false", "off", "0", "no"), False),
@@ -50,27 +50,27 @@ _WANTED: dict[Kind, str] = {
 
 class Setting(Frozen):
     name: str
-    """The field of Options, the key in config.json and the SDK's keyword."""
+    """Field of Options, key in config.json and SDK keyword."""
     kind: Kind
     help: str
     value: str = ""
-    """What stands for the value in the help."""
+    """Placeholder of the value in `--help`."""
     flags: tuple[str, ...] | None = None
-    """Its words on the command line; None: `--` and the name."""
+    """Flags on the command line; None: `--` and the name."""
     fixed: Mapping[str, Json] = {}
-    """Flags without a value, and what each one sets."""
+    """Flags without a value, and the value that each one sets."""
     pi: Mapping[str, str] = {}
-    """pi's words that ours has not, and our flag for each."""
+    """pi's flags that zot does not have, and zot's flag for each."""
     file: Literal["", "user", "project"] = ""
-    """May stand in config.json and in a variable. "user": in a project's only if it is trusted."""
+    """Allowed in config.json and as a variable. "user": in a project's file only if trusted."""
     default: Json = None
     choices: tuple[str, ...] = ()
-    """The only texts it may be."""
+    """The only allowed texts; empty: any."""
     old: tuple[str, ...] = ()
-    """Names that files and variables of before, and the Go program's, have for it."""
+    """Former names in files and variables, and the Go program's names."""
     sdk: bool = False
     keyword: str = ""
-    """The SDK's keyword, where it is not the name."""
+    """SDK keyword, if it differs from the name."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ class Setting(Frozen):
         return tuple(f"ZOT_{name.upper()}" for name in names)
 
 
-# One setting, one or two lines.
+# Each setting takes one or two lines.
 # fmt: off
 GROUPS: dict[str, tuple[Setting, ...]] = {
     "Modes": (
@@ -194,19 +194,19 @@ GROUPS: dict[str, tuple[Setting, ...]] = {
 # fmt: on
 SETTINGS = {setting.name: setting for group in GROUPS.values() for setting in group}
 FILE_SETTINGS = {name: setting for name, setting in SETTINGS.items() if setting.file}
-"""Those that config.json and variables may hold."""
+"""Settings allowed in config.json and as variables."""
 VARIABLES = {name for setting in FILE_SETTINGS.values() for name in setting.variables}
 
 
 def as_text(value: Json) -> str:
-    """A value as a person writes it; empty: there is none."""
+    """Format a value as a person would write it; empty for None."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def from_text(setting: Setting, text: str) -> Json:
-    """The value that a flag, a variable or `zot config set` names. Raises ValueError."""
+    """Parse the text of a flag, a variable or `zot config set`. Raises ValueError."""
     value: Json = text
     match setting.kind:
         case "list" | "words":
@@ -226,7 +226,7 @@ def from_text(setting: Setting, text: str) -> Json:
 
 
 def checked(setting: Setting, value: Json) -> Json:
-    """The value as Options holds it. Raises ValueError."""
+    """Check a value and convert it to the form in Options. Raises ValueError."""
     if not _fits(setting.kind, value):
         raise ValueError(f"must be {_WANTED[setting.kind]}, not {value!r}")
     if setting.choices and value not in setting.choices:

@@ -1,8 +1,8 @@
-"""Which directories the user trusts: only there may files of a project change what is dangerous.
+"""Directories the user trusts: only there may project files change dangerous settings.
 
-A project comes from somebody else. Until the user says otherwise, its `.zot` may choose a model
-or a theme, but not where requests (and keys) go or which programs run. Trust is for the `.zot` of
-that directory: one below it may be of another project.
+A project is written by someone else. Until the user trusts it, its `.zot` may choose a model or a
+theme, but not where requests (and keys) go or which programs run. Trust covers the `.zot` of that
+directory only: a subdirectory may belong to another project.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def trust_path(home: str) -> str:
 
 
 def trusted_directories(home: str) -> tuple[str, ...]:
-    """What the user trusts; a file that cannot be read trusts nothing.
+    """Return the trusted directories; none if there is no file.
 
     Raises:
         ConfigError: the file is broken.
@@ -37,11 +37,11 @@ def trusted_directories(home: str) -> tuple[str, ...]:
 
 
 def is_trusted(directory: str, home: str) -> bool:
-    """Whether the user trusts the `.zot` of this directory."""
+    """Return whether the user trusts the `.zot` of this directory."""
     try:
         return os.path.realpath(directory) in trusted_directories(home)
     except (ConfigError, OSError):
-        return False  # a guard that is broken must not be an open door
+        return False  # a broken trust file must not grant trust
 
 
 def trust(directory: str, home: str) -> None:

@@ -1,1 +1,1 @@
-"""Credentials: where they are kept, in which order they are looked for, how they are obtained."""
+"""Credentials: how they are stored, found and obtained."""

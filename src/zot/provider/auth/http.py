@@ -1,5 +1,5 @@
-"""The few plain requests that logging in needs. Follows no redirect, so that nothing secret goes
-to a host the user did not name.
+"""HTTP requests for logging in. Follows no redirect, so that no secret reaches a host the user did
+not name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_ANSWER = 1 << 20
 class AuthAnswer(Frozen):
     status: int
     fields: dict[str, Json]
-    """Empty when the answer was no JSON object."""
+    """Empty when the response was no JSON object."""
 
 
 def post(
@@ -31,7 +31,7 @@ def post(
     body: Literal["form", "json"],
     more: Mapping[str, str] | None = None,
 ) -> AuthAnswer:
-    """`more` headers may go along. Raises AuthError when the server cannot be reached."""
+    """Send a POST with `more` headers. Raises AuthError when the server cannot be reached."""
     if body == "json":
         data, kind = msgspec.json.encode(fields), "application/json"
     else:
@@ -40,7 +40,7 @@ def post(
 
 
 def get(url: str) -> AuthAnswer:
-    """Raises AuthError when the server cannot be reached."""
+    """Send a GET request. Raises AuthError when the server cannot be reached."""
     return _ask(url, {}, None)
 
 

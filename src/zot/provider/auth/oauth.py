@@ -1,6 +1,6 @@
 """OAuth 2 as data per provider: authorization code with PKCE, device code, refresh.
 
-No client id of anybody's product is shipped: a user registers one and puts it in oauth.json.
+Ships no product's client id: a user registers one and puts it in oauth.json.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zot.text import Frozen
 
 
 class AuthServer(Frozen, kw_only=True):
-    """An authorization server, and how it departs from the standard."""
+    """An authorization server, and its deviations from the standard."""
 
     client_id: str = ""
     client_secret: str = ""
@@ -37,30 +37,30 @@ class AuthServer(Frozen, kw_only=True):
     body: Literal["form", "json"] = "form"
     callback_host: Literal["127.0.0.1", "localhost"] = "127.0.0.1"
     callback_port: int = 0
-    """0: any free one; some servers know only one port."""
+    """0: any free port; some servers accept only one."""
     callback_path: str = "/callback"
     redirect_param: str = "redirect_uri"
     state_in_redirect: bool = False
-    """Does not hand the state back by itself: it must be part of the address to go back to."""
+    """Does not return the state itself: it must be part of the redirect address."""
     manual_redirect: str = ""
-    """Where the server shows the code to people who paste it; empty: the callback's address."""
+    """Page where the server shows the code for users to paste; empty: the callback's address."""
     params: dict[str, str] = {}
-    """More parameters of the authorization page."""
+    """Additional parameters of the authorization page."""
     token_params: dict[str, str] = {}
-    """More fields of every request for a token."""
+    """Additional fields of every token request."""
     issuer: str = ""
-    """Who the answer of the authorization page must say it is from, if it says."""
+    """Issuer that the authorization response must name, if it names one."""
     issuer_needed: bool = False
-    """It always says so: an answer without is somebody else's."""
+    """Whether the issuer is always sent: a response without it is from another server."""
     secret_in_header: bool = False
-    """The client's id and secret travel in the header, not in the fields."""
+    """Send the client's id and secret in the header, not in the fields."""
     key_field: str = ""
-    """The answer's field with a key that does not expire, where no token is given."""
+    """Response field with a non-expiring key, for servers that give no token."""
     needs_client_id: bool = True
 
 
 LONGEST_LIFE = 10 * 365 * 86_400
-"""Seconds that a token is believed to live; a date further off may be none."""
+"""Maximum lifetime of a token in seconds; a later date may not be representable."""
 LONGEST_LOGIN = 3_600.0
 
 SHIPPED = os.path.join(os.path.dirname(os.path.dirname(__file__)), "data", "oauth.json")
@@ -72,7 +72,7 @@ def oauth_path(home: str) -> str:
 
 
 def server_of(provider: str, home: str) -> AuthServer:
-    """The provider's server, with what the user's oauth.json says over it.
+    """Return the provider's server, overridden by the user's oauth.json.
 
     Raises:
         AuthError: there is none, or its client id is missing.
@@ -111,7 +111,7 @@ def check_url(url: str) -> None:
 
 
 class Attempt(Frozen):
-    """One try to log in. The verifier never leaves this process before the exchange."""
+    """A login attempt. The verifier stays in this process until the exchange."""
 
     url: str
     redirect_uri: str
@@ -120,7 +120,7 @@ class Attempt(Frozen):
 
 
 def begin(server: AuthServer, redirect_uri: str) -> Attempt:
-    """Raises AuthError when the server has no page to log in."""
+    """Begin a login attempt. Raises AuthError when the server has no login page."""
     if not server.authorize_url:
         raise AuthError("this OAuth server has no page to log in; use --device")
     verifier = secrets.token_urlsafe(48)
@@ -144,7 +144,7 @@ def begin(server: AuthServer, redirect_uri: str) -> Attempt:
 
 
 def exchange(server: AuthServer, attempt: Attempt, code: str) -> Credential:
-    """The credential for a code. Raises AuthError: the server refused."""
+    """Exchange a code for a credential. Raises AuthError: the server refused."""
     fields = {
         "grant_type": "authorization_code",
         "code": code,
@@ -165,7 +165,7 @@ def exchange(server: AuthServer, attempt: Attempt, code: str) -> Credential:
 
 
 def pasted_code(text: str, attempt: Attempt) -> str:
-    """The code in what a user pasted: the code, `code#state`, or the whole address.
+    """Extract the code from pasted text: the code, `code#state`, or the whole address.
 
     Raises:
         AuthError: it belongs to another attempt, or holds no code.
@@ -199,7 +199,7 @@ class Device(Frozen):
 
 
 def begin_device(server: AuthServer) -> Device:
-    """Raises AuthError when the server has no such flow, or refuses."""
+    """Begin a device login. Raises AuthError when the server has no such flow, or refuses."""
     if not server.device_url:
         raise AuthError("this OAuth server has no device login")
     fields = {"client_id": server.client_id, "scope": " ".join(server.scopes)}
@@ -244,8 +244,8 @@ def finish_device(server: AuthServer, device: Device, cancel: Cancel) -> Credent
 
 
 def refreshed(provider: str, file: AuthFile, home: str) -> Token:
-    """A token that is good for a while. One process at a time asks for it: a refresh token is
-    often good for one use only.
+    """Return a valid token, renewed if it ends soon. Only one process at a time renews it: a
+    refresh token often works only once.
 
     Raises:
         AuthError: it has ended and cannot be renewed.
@@ -256,7 +256,7 @@ def refreshed(provider: str, file: AuthFile, home: str) -> Token:
         if token is None:
             raise AuthError(f"not logged in to {provider!r}; run `zot login {provider}`")
         if not token.ends_soon():
-            return token  # another process was faster
+            return token  # another process renewed it
         try:
             fresh = renewed(server_of(provider, home), token)
         except AuthError as error:
@@ -271,7 +271,7 @@ def refreshed(provider: str, file: AuthFile, home: str) -> Token:
 
 
 def renewed(server: AuthServer, token: Token) -> Token:
-    """A new token for one that ends. Raises AuthError."""
+    """Renew a token. Raises AuthError."""
     if not token.refresh_token:
         raise AuthError("it cannot be renewed")
     fields = {
@@ -312,7 +312,7 @@ def _check(answer: AuthAnswer) -> None:
     error = answer.fields.get("error")
     if error is None and answer.status < 400:
         return
-    # Only the standard's own words: the rest of an answer may repeat what was sent.
+    # Show only the standard's fields: the rest of a response may repeat what was sent.
     about = answer.fields.get("error_description")
     words = [str(word) for word in (error, about) if isinstance(word, str)]
     raise AuthError(f"the OAuth server refused: {': '.join(words) or answer.status}")

@@ -1,4 +1,4 @@
-"""Logging in with a browser: the page that takes an API key, and the end of an OAuth login."""
+"""Browser pages for logging in: the form for an API key, and the callback of an OAuth login."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ MAX_KEY = 8192
 
 
 class KeyPage:
-    """Asks for a key. The address works once; from then on the browser is known by a cookie."""
+    """A form for a key. The address works once; afterwards a cookie identifies the browser."""
 
     def __init__(self, title: str, take: Callable[[str], str]) -> None:
-        """`take` keeps the key; a text it returns is shown instead, and the user may try again."""
+        """`take` stores the key; if it returns a text, that is shown and the user may try again."""
         self._title = title
         self._take = take
         self._token = secrets.token_urlsafe(24)
@@ -39,7 +39,7 @@ class KeyPage:
         self.url = f"{self._server.url}/?token={self._token}"
 
     def wait(self, cancel: Cancel, seconds: float = WAIT_SECONDS) -> bool:
-        """Whether a key was taken in time. Raises Cancelled: it was given up."""
+        """Return whether a key was entered in time. Raises Cancelled: it was given up."""
         with cancel.calling(self.done.set):
             taken = self.done.wait(seconds)
         cancel.check()
@@ -108,12 +108,12 @@ class CallbackPage:
         self.attempt: Attempt = begin(server, self._http.url + self._path)
 
     def begin(self, server: AuthServer) -> None:
-        """Go on with what is known of the server only now: before anybody sees the page."""
+        """Start a new attempt with server data known only now, before anyone sees the page."""
         self._server = server
         self.attempt = begin(server, self._http.url + self._path)
 
     def wait(self, cancel: Cancel, seconds: float = WAIT_SECONDS) -> str:
-        """The code.
+        """Wait for the code and return it.
 
         Raises:
             AuthError: the server said no, or nothing came in time.
@@ -127,7 +127,7 @@ class CallbackPage:
         return self._code
 
     def paste(self, code: str) -> None:
-        """The user brought the code by hand."""
+        """Accept a code that the user pasted."""
         self._code = code
         self._arrived.set()
 

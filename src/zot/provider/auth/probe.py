@@ -1,4 +1,4 @@
-"""Asks a provider whether it takes a key. The cheapest request there is: its list of models."""
+"""Checks whether a provider accepts a key, by the cheapest request there is: its list of models."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SECONDS = 10.0
 class Probed(Frozen):
     verdict: Verdict
     reason: str = ""
-    """Why the key was refused, or why nobody knows."""
+    """Why the key was refused, or why the check failed."""
     models: tuple[Model, ...] = ()
 
 
 def probe(info: ProviderInfo, key: str) -> Probed:
-    """Whether the key is good."""
+    """Check whether the provider accepts the key."""
     try:
         return Probed("accepted", models=live_models(info, key, seconds=SECONDS))
     except ProviderError as error:

@@ -1,4 +1,4 @@
-"""Which credential a model call uses. The order: flag, environment, auth.json, command, keyring.
+"""Finds a model call's credential, in the order: flag, environment, auth.json, command, keyring.
 
 On the start-up path: with a key in a flag or variable, no file is read.
 """
@@ -22,14 +22,14 @@ Source = Literal["flag", "environment", "auth.json", "oauth", "command", "keyrin
 MAX_KEY = 64 * 1024
 
 _from_commands: dict[tuple[str, ...], str] = {}
-"""In memory only: a command may ask the user for a fingerprint, once is enough."""
+"""Keys printed by commands, in memory only: a command may ask for a fingerprint, once is enough."""
 
 
 class FoundKey(Frozen):
     key: str
     source: Source
     where: str = ""
-    """The variable, file or program."""
+    """Name of the variable, file or program."""
 
     def __repr__(self) -> str:
         return f"FoundKey(key=..., source={self.source!r}, where={self.where!r})"
@@ -46,9 +46,9 @@ def find_credential(
     run_commands: bool = True,
     hidden: frozenset[str] = frozenset(),
 ) -> FoundKey | None:
-    """The key to send to the provider, and where it came from. Without `run_commands` no program is
-    started for it; one that is does not see the variables `hidden`, nor any that a provider's key
-    is read from. Raises AuthError: there is one, but it cannot be had."""
+    """Return the key for the provider and its source. Without `run_commands` no program is started;
+    a started one sees neither the variables in `hidden` nor any provider's key variable. Raises
+    AuthError: there is one, but it cannot be obtained."""
     if flag:
         return FoundKey(flag, "flag", "--api-key")
     if key := env_key(info, environ):
@@ -89,7 +89,7 @@ def key_from_command(
     environ: Mapping[str, str],
     hidden: frozenset[str] = frozenset(),
 ) -> str:
-    """The one line a program prints. No shell, no key of another provider in its environment:
+    """Return the single line a program prints. No shell; its environment has no provider keys:
     `hidden` are the variables of the user's own providers.
 
     Raises:
@@ -98,7 +98,7 @@ def key_from_command(
     if words in _from_commands:
         return _from_commands[words]
     what = f"the key command of {provider!r} ({words[0]!r})"
-    import subprocess  # few keys come from a command
+    import subprocess  # deferred: key commands are rare
 
     try:
         done = subprocess.run(
@@ -123,7 +123,7 @@ def key_from_command(
 
 
 def key_from_keyring(provider: str) -> str:
-    """Raises AuthError when the system's keyring does not have it."""
+    """Return the key from the system's keyring. Raises AuthError when it is not there."""
     key = _keyring("get_password", provider)
     if not key:
         raise AuthError(f"the keyring has no key of {provider!r}; run `zot login {provider}`")
@@ -131,17 +131,17 @@ def key_from_keyring(provider: str) -> str:
 
 
 def put_in_keyring(provider: str, key: str) -> None:
-    """Raises AuthError when there is no keyring."""
+    """Store a key in the keyring. Raises AuthError when there is no keyring."""
     _keyring("set_password", provider, key)
 
 
 def take_from_keyring(provider: str) -> None:
-    """Raises AuthError when the keyring does not answer."""
+    """Delete a key from the keyring. Raises AuthError when the keyring does not answer."""
     _keyring("delete_password", provider)
 
 
 def forget(file: AuthFile, provider: str) -> bool:
-    """Forget what is kept of a provider, wherever; False if nothing is.
+    """Delete a provider's stored credential, in file and keyring; return False if there is none.
 
     Raises:
         AuthError: the file cannot be written, or the keyring does not answer.
@@ -160,14 +160,14 @@ def _keyring(action: str, *words: str) -> object:
     try:
         return getattr(keyring, action)("zot", *words)
     except keyring.errors.PasswordDeleteError:
-        return None  # it was gone already
+        return None  # deleted already
     except keyring.errors.KeyringError as error:
-        # Not its text: it is not ours, and may say too much.
+        # Omit the message: it is the keyring's, and may reveal too much.
         raise AuthError(
             f"the keyring does not answer ({type(error).__name__}); log in without --keyring"
         ) from None
 
 
 def masked(key: str) -> str:
-    """Enough to recognise a key, too little to use it."""
+    """Return enough of a key to recognise it, too little to use it."""
     return f"...{key[-4:]}" if len(key) >= 16 else "..."

@@ -1,9 +1,8 @@
-"""A small HTTP server on 127.0.0.1 that lives for one login: it answers a browser's few requests
-and nobody else's.
+"""A small HTTP server on 127.0.0.1 for the time of one login. Answers only the user's browser.
 
-Another page in the same browser must not be able to use it (cross-site requests), nor a name that
-was made to point to 127.0.0.1 (DNS rebinding): Host and Origin are checked, and every request
-after the first needs a cookie that only the first one gave.
+Neither another page in the same browser (cross-site requests) nor a name that was made to point to
+127.0.0.1 (DNS rebinding) may use it: Host and Origin are checked, and every request after the first
+needs the cookie that the first one set.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from zot.text import Frozen, cookie_of
 
 MAX_BODY = 64 * 1024
 SECONDS = 30.0
-"""A browser that opens a connection and says nothing is not waited for."""
+"""Timeout of a connection on which the browser sends nothing."""
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
@@ -37,12 +36,12 @@ HEADERS = {
 
 
 class Query(Frozen):
-    """A request that may be answered."""
+    """A request that passed the checks."""
 
     method: str
     path: str
     fields: Mapping[str, str]
-    """Of the address, or of the form that was sent."""
+    """Fields of the address, or of the submitted form."""
     cookie: str
 
 
@@ -56,7 +55,7 @@ Answering = Callable[[Query], WebPage]
 
 
 class LoginServer:
-    """Listens until it is closed. `answer` runs in a thread of the server."""
+    """Listens until closed. `answer` runs in a thread of the server."""
 
     def __init__(self, answer: Answering, host: str = "127.0.0.1", port: int = 0) -> None:
         self._answer = answer
@@ -82,7 +81,7 @@ class LoginServer:
         self._server.server_close()
 
     def handle(self, request: _Handler) -> WebPage:
-        """The answer to a request, or why it gets none."""
+        """Check a request; return its page, or a refusal."""
         if request.headers.get("host") not in (self.host, f"127.0.0.1:{self.port}"):
             return refusal(403, "This address belongs to a login on another name.")
         parts = urlsplit(request.path)
@@ -114,10 +113,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: an address may hold a code."""
+        """Log nothing: an address may contain a code."""
 
     def form(self) -> dict[str, list[str]]:
-        """The fields of a form; empty for anything else."""
+        """Return the fields of a form; empty for anything else."""
         kind = self.headers.get("content-type", "").partition(";")[0].strip()
         length = self.headers.get("content-length", "")
         if kind != "application/x-www-form-urlencoded" or not length.isdigit():
@@ -136,7 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _reply(self) -> None:
         try:
             page = self.server.login.handle(self)
-        except ValueError:  # an address that cannot be taken apart
+        except ValueError:  # an invalid address
             page = refusal(400, "This request cannot be read.")
         data = page.body.encode()
         self.send_response(page.status)
@@ -150,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def same(said: str, secret: str) -> bool:
-    """Whether two texts are equal, in a time that does not tell how far they are."""
+    """Compare two texts in constant time; False if `secret` is empty."""
     return bool(secret) and secrets.compare_digest(said.encode(), secret.encode())
 
 
@@ -176,7 +175,7 @@ button { margin-top: 1rem; cursor: pointer; } .bad { color: var(--bad); }
 
 
 def document(title: str, body: str) -> str:
-    """A page. `body` is markup of ours, with what is not ours already escaped."""
+    """Return a page. `body` is trusted markup; foreign text in it is already escaped."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

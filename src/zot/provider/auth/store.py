@@ -1,6 +1,6 @@
-"""auth.json: the one file that holds secrets. For the user alone, replaced in one step.
+"""auth.json: the only file with secrets. Readable by the user only, replaced atomically.
 
-The Go program reads and writes the same file; keys of it that are not known here stay.
+The Go program reads and writes the same file; unknown keys are kept.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from zot.provider.types import Json
 from zot.text import Frozen, indented_json, prepared
 
 DEDICATED = ("anthropic", "openai", "kimi", "google", "deepseek")
-"""Providers with a key of their own at the top of the file."""
+"""Providers with their own key at the top of the file."""
 OTHERS = "additional_api_key_creds"
 REFRESH_SECONDS = 300.0
-"""A token that ends sooner than this is renewed before it is used."""
+"""Remaining seconds below which a token is renewed before use."""
 
 
 class Token(Frozen, omit_defaults=True):
-    """What an OAuth server gave."""
+    """A token from an OAuth server."""
 
     access_token: str
     refresh_token: str = ""
@@ -39,7 +39,7 @@ class Token(Frozen, omit_defaults=True):
     account_id: str = ""
 
     def seconds_left(self, now: float) -> float:
-        """Infinite: it does not expire."""
+        """Return the remaining seconds; infinite if it does not expire."""
         if not self.expiry or self.expiry.startswith("0001-"):
             return math.inf
         try:
@@ -49,7 +49,7 @@ class Token(Frozen, omit_defaults=True):
         return (expiry if expiry.tzinfo else expiry.replace(tzinfo=UTC)).timestamp() - now
 
     def ends_soon(self) -> bool:
-        """It is to be renewed before it is used."""
+        """Return whether the token must be renewed before use."""
         return self.seconds_left(time.time()) < REFRESH_SECONDS
 
 
@@ -62,7 +62,7 @@ class KeyCommand(Frozen, omit_defaults=True):
 
 
 class Credential(Frozen, omit_defaults=True):
-    """One of: a key, a token, a command, or the word that the system's keyring has it."""
+    """A key, a token, a command, or a flag that the key is in the system's keyring."""
 
     api_key: str = ""
     oauth: Token | None = None
@@ -70,7 +70,7 @@ class Credential(Frozen, omit_defaults=True):
     keyring: bool = False
     base_url: str = ""
     details: dict[str, Json] = {}
-    """What else it takes to renew it; only whoever wrote it knows what."""
+    """Further data for renewal; known only to the code that wrote it."""
 
 
 prepared(Credential)
@@ -81,7 +81,7 @@ class AuthFile:
         self.path = os.path.join(home, "auth.json")
 
     def get(self, provider: str) -> Credential | None:
-        """The credential of a provider.
+        """Return the credential of a provider.
 
         Raises:
             AuthError: the file, or this credential, cannot be read.
@@ -89,7 +89,7 @@ class AuthFile:
         return self._decoded(provider, _find(self._read(), provider))
 
     def all(self) -> dict[str, Credential]:
-        """Every credential in the file, by provider."""
+        """Return every credential in the file, by provider."""
         content = self._read()
         names = [*(name for name in content if name != OTHERS), *content.get(OTHERS, {})]
         credentials = {name: self.get(name) for name in dict.fromkeys(names)}
@@ -98,11 +98,11 @@ class AuthFile:
         }
 
     def check(self) -> None:
-        """Raises AuthError when the file cannot be read."""
+        """Raise AuthError when the file cannot be read."""
         self._read()
 
     def put(self, provider: str, credential: Credential) -> None:
-        """Keep a credential; what the provider had before goes.
+        """Store a credential, replacing the provider's previous one.
 
         Raises:
             AuthError: the file is broken (it is left as it is) or cannot be written.
@@ -119,7 +119,7 @@ class AuthFile:
         self._change(edit)
 
     def remove(self, provider: str) -> bool:
-        """Forget a credential; False if there was none."""
+        """Delete a credential; return False if there was none."""
         if _find(self._read(), provider) is None:
             return False
         self._change(lambda content: _drop(content, provider))
@@ -150,7 +150,7 @@ class AuthFile:
         except OSError as error:
             raise AuthError(f"cannot read {self.path!r}: {error.strerror or error}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            # Not the decoder's words: they may quote what stands in the file.
+            # Omit the decoder's message: it may quote the file.
             raise AuthError(
                 f"{self.path!r} is not valid JSON; repair it, or move it away and log in again"
             ) from None

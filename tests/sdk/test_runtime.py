@@ -7,12 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support.extension import wait_for
 
 from zot import BusyError, ClosedError, Config, Runtime, events, tool
 from zot.client import Client
 from zot.errors import AuthError, CommandError, ConfigError, ProviderError
-from zot.provider.client import ModelClient
 from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
 from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool

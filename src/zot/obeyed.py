@@ -39,7 +39,7 @@ FRESH = 100_000_000
 """Nanoseconds. A directory that changed this shortly before it was listed may change again with
 the same timestamp."""
 MAX_COVERS = 100
-"""Maximum number of covers: each command mounts them one by one."""
+"""Number of covers beyond which directories are covered instead: mounts are made one by one."""
 LIST = os.O_RDONLY | FOLDER | getattr(os, "O_CLOEXEC", 0)
 ROUNDS = 5
 """Maximum number of searches of a tree: a renamed directory may contain more things."""

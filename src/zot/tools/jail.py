@@ -110,7 +110,7 @@ class Jail(Place):
         self._commands: dict[int, Look] = {}
         """The look taken before each command that runs now, by the id of its Walls."""
         self._renamed: set[Key] = set()
-        """Things renamed since the jail was last unused."""
+        """Keys of things renamed since the jail was last unused."""
         self._top: dict[int, list[Key]] = {}
         """Covers of the protected names in the root, for each running command or program."""
         self._residents = Residents(lambda before: self._look_again(before, spare=True))
@@ -571,7 +571,7 @@ def held(folder: int, name: str) -> Iterator[int]:
         try:
             lock(fd, shared=True, wait=True)
             if not os.fstat(fd).st_nlink:
-                continue  # another user removed it meanwhile
+                continue  # another command removed it meanwhile
             yield fd
             return
         finally:

@@ -1,12 +1,12 @@
 """zot: a coding-agent runtime that other programs embed.
 
-`from zot import Runtime` is the in-process door; the names below load on first use (PEP 562), so
-that `import zot` and `import zot.ext` cost nothing.
+`from zot import Runtime` is the in-process interface; the names below load on first use (PEP 562),
+so that `import zot` and `import zot.ext` cost nothing.
 """
 
 __version__ = "0.1.0"
 
-TYPE_CHECKING = False  # what type checkers take for true, without importing typing
+TYPE_CHECKING = False  # type checkers treat it as true, without an import of typing
 if TYPE_CHECKING:
     from zot import sdk as sdk
     from zot.sdk import AsyncRuntime as AsyncRuntime

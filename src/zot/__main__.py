@@ -17,8 +17,8 @@ def pi_main() -> int:
 
 
 def _run(*, as_pi: bool) -> int:
-    # What is loaded now is no garbage: looking for some meanwhile is a tenth of the start-up time.
-    # The command turns the collector on again when it has loaded (cli/main.py).
+    # Loading makes no garbage, and the collector would take a tenth of the start-up time. The
+    # command enables it again when it has loaded (cli/main.py).
     gc.disable()
     try:
         if sys.argv[1:] == ["--version"] and _tell_version():
@@ -31,7 +31,8 @@ def _run(*, as_pi: bool) -> int:
 
 
 def _tell_version() -> bool:
-    """Without loading the program; False where that has to tell why it cannot be written."""
+    """Write the version without loading the program; return False if writing fails, so that the
+    program reports the error."""
     try:
         os.write(1, f"zot {zot.__version__}\n".encode())
     except OSError:

@@ -1,10 +1,10 @@
-"""Opens a path that was looked at before, and nothing else. Standard library only.
+"""Opens a path without following symlinks, safe against races. Standard library only.
 
-A path that is checked and then resolved again leads elsewhere when somebody swaps a directory for
-a symlink in between. Here each part is opened by itself, below the descriptor of the part before,
-and no symlink is followed: whatever happens meanwhile, what is opened lies below the directory
-that the caller holds. It needs no system call that a kernel may lack. tools/beneath.py has the
-disk of a jail, which also follows the symlinks that stay inside.
+A path that is checked and then resolved again leads elsewhere when a process swaps a directory for
+a symlink in between. Here each part is opened by itself, relative to the descriptor of the part
+before, and no symlink is followed: the result always lies below the directory that the caller
+holds open. No system call is needed that a kernel may lack. tools/beneath.py has the disk of a
+jail, which also follows symlinks that stay inside.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 LOOK = getattr(os, "O_PATH", os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)) | getattr(
     os, "O_CLOEXEC", 0
 )
-"""To learn what a path is, without opening what is there."""
+"""Flags to get a descriptor for a path without opening the file itself, where O_PATH exists."""
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 FOLDER = getattr(os, "O_DIRECTORY", 0)
 
@@ -24,16 +24,15 @@ def parts_of(path: str) -> list[str]:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether a path, without symlinks, is the directory or lies in it."""
+    """Return whether a path (without symlinks) is the directory or lies in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def open_plain(folder: int, path: str, flags: int) -> int:
-    """Open a path below an open directory.
+    """Open a path below an open directory. With O_PATH, a symlink may be opened as the last part.
 
     Raises:
-        OSError: it is not there, or a part of it is a symlink or `..`: ENOTDIR or ELOOP. With
-            O_PATH a symlink as the last part is opened itself.
+        OSError: the path does not exist, or a part of it is a symlink or `..` (ENOTDIR or ELOOP).
     """
     parts = parts_of(path)
     if ".." in parts:
@@ -50,7 +49,7 @@ def open_plain(folder: int, path: str, flags: int) -> int:
 
 
 def open_real(path: str, flags: int) -> int:
-    """Open an absolute path that has no symlinks. Raises OSError: it has one now, or is gone."""
+    """Open an absolute path without symlinks. Raises OSError: it contains one now, or is gone."""
     if os.open not in os.supports_dir_fd:
         return os.open(path, flags | NO_LINK)  # Windows
     root = os.open("/", LOOK | FOLDER)

@@ -1,6 +1,6 @@
-"""What goes to stderr: the traceback of a bug, for developers, and what is odd but goes on.
+"""Output to stderr: tracebacks of bugs, for developers, and warnings that do not stop the run.
 
-Clients and users get one line from whoever caught a bug.
+Clients and users get one line from the code that caught a bug.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def report_bug(error: BaseException) -> None:
 
 
 def complain(text: str) -> None:
-    """A line for the user on stderr, without what a terminal would obey; never fails."""
+    """Write a line for the user to stderr, without terminal escape codes; never fails."""
     try:
         sys.stderr.write(f"zot: {for_terminal(text, 2)}\n")
     except (OSError, ValueError, AttributeError):
@@ -33,13 +33,13 @@ _told: set[str] = set()
 
 
 def warn_once(text: str) -> None:
-    """A line for the user; the same one is told once in the life of the process."""
+    """Write a warning for the user; the same text only once per process."""
     if text not in _told:
         _told.add(text)
         complain(f"warning: {text}")
 
 
 def internal_error(error: BaseException) -> ZotError:
-    """A bug as an error for the client; its traceback goes to stderr."""
+    """Return a bug as an error for the client; its traceback goes to stderr."""
     report_bug(error)
     return ZotError(f"internal error: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Puts a runtime together from a plan: provider, sources, hooks, session, prompt. Nothing else."""
+"""Builds a runtime from a plan: provider, sources, hooks, session, prompt. Nothing else."""
 
 from __future__ import annotations
 
@@ -58,31 +58,31 @@ if TYPE_CHECKING:
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 SWARM = "swarm"
-"""The tool of the swarm; its room is loaded where it is used."""
+"""Name of the swarm's tool; its package is loaded only where it is used."""
 
 
 class Additions(Frozen, kw_only=True):
-    """What a door adds to the plan."""
+    """Additions of an interface (cli, sdk, ...) to the plan."""
 
     sessions: Callable[[], Sessions] | None = None
-    """None: zot's own files."""
+    """Session store; None for zot's own files."""
     keep: bool = False
-    """Write a session also where no flag asked for it."""
+    """Whether to write a session even without a flag for it."""
     approval: Approval | None = None
     warn: Callable[[str], None] | None = None
-    """Hears what is wrong with extensions, which start with the first prompt or with
+    """Called with problems of extensions, which start with the first prompt or with
     `runtime.start()`."""
     tools: Sequence[Tool] = ()
-    """An embedder's own, which come first: such a tool replaces the built-in one of its name."""
+    """The embedder's own tools, which come first: one replaces the built-in tool of its name."""
     hooks: Sequence[Hook] = ()
     owns_process: bool = False
-    """Secrets may be wiped from what the system shows of this process."""
+    """Whether secrets may be wiped from this process's environment and command line."""
     check_extensions: bool = True
-    """An extension that was named must be there."""
+    """Whether a named extension must exist."""
     mcp_servers: Mapping[str, Json] | None = None
-    """Entries as in a file of MCP servers, by name, beside those of the files."""
+    """Entries by name, as in a file of MCP servers, in addition to those of the files."""
     tasks: bool = False
-    """The model may open agents, where no setting says otherwise."""
+    """Whether the model may open agents, unless a setting decides otherwise."""
 
 
 NOTHING = Additions()
@@ -94,7 +94,7 @@ def approval_for(
     tools: Collection[str] | None = None,
     terminal: AskTerminal | None = None,
 ) -> Approval:
-    """What asks before tools run: these, or those of the settings, for as long as they say."""
+    """Return the approval of these tools (None: the settings'); the timeout is a setting."""
     return Approval(
         options.approve if tools is None else tools,
         client=client,
@@ -104,7 +104,7 @@ def approval_for(
 
 
 def build_runtime(plan: Plan, client: RuntimeClient, added: Additions = NOTHING) -> Runtime:
-    """A runtime that is ready for its first prompt. Nothing is sent and no process is started."""
+    """Build a runtime that is ready for its first prompt. Sends nothing and starts no process."""
     redactor = redactor_for(plan.setup, added.mcp_servers)
     supervisor = _supervisor(plan.setup, redactor, owns_process=added.owns_process)
     common = Common(plan, added, supervisor)
@@ -121,7 +121,7 @@ def _build(
     *,
     is_first: bool,
 ) -> Runtime:
-    """One of the runtimes of a process; `depth`: the levels of agents that it may open."""
+    """Build one of a process's runtimes; `depth`: the levels of agents that it may open."""
     setup, approval = plan.setup, added.approval
     models = plan.wrapping.models(RedactingModels(AvailableModels(setup), redactor))
     task = _tasks(setup.options, common, depth)
@@ -139,7 +139,7 @@ def _build(
         approval.also_ask(servers.subject)
     skills = find_skills(setup)
     hooks: tuple[Hook, ...] = (*added.hooks, extensions, *_spend_guard(setup, lambda: agent.model))
-    # Last: a person is not asked about a call that another guard refuses.
+    # The approval is last: a person is not prompted for a call that another guard refuses.
     hooks = hooks if approval is None else (*hooks, approval)
     agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
     texts = _texts(setup, skills)
@@ -192,12 +192,12 @@ def _agent(
 
 
 def _task_depth(options: Options, default: bool) -> int:
-    """Levels of agents below the first one that the tool `task` may open."""
+    """Return the levels of agents below the first one that the tool `task` may open."""
     return MAX_TASK_DEPTH if (default if options.tasks is None else options.tasks) else 0
 
 
 def _allows(options: Options, tool: str) -> bool:
-    """Whether the agent may have the tool of this name."""
+    """Return whether the agent may have the tool of this name."""
     return not options.no_tools and (options.tools is None or tool in options.tools)
 
 
@@ -214,7 +214,7 @@ def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.Task
 
 
 def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
-    """The tool `swarm`, where its use is allowed. Agents that an agent opens do not have it."""
+    """Return the source of the tool `swarm` if it is allowed. Agents opened by an agent lack it."""
     options = setup.options
     if not options.swarm_budget or not _allows(options, SWARM):
         return ()
@@ -229,14 +229,14 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
 
 
 def agent_words(setup: Setup) -> tuple[str, ...]:
-    """For the `zot rpc` of an agent of the swarm: what no file and no variable tells it."""
+    """Return the arguments for the `zot rpc` of a swarm agent that no file or variable gives it."""
     options = setup.flags
     script = setup.around.absolute(options.script) if options.script else ""
     words: list[str] = []
     for flag, value in (("--base-url", options.base_url), ("--script", script)):
         if value:
             words += [flag, value]
-    # No more than here: its directory is another one, where the project's guards are not trusted.
+    # Pass the guards, so that the agent may do no more than this one: its directory is not trusted.
     guards = (*map(setup.around.absolute, options.ext), *_project_extensions(setup))
     words += [word for folder in guards for word in ("--ext", folder)]
     if options.tools is not None:
@@ -256,12 +256,12 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
 
 
 class Common:
-    """What the agents of one process share: the helper process, the extensions of a directory, and
-    how one more agent is made."""
+    """Parts that the agents of one process share: the helper process, the extensions of a
+    directory, and the builder of further agents."""
 
     def __init__(self, plan: Plan, added: Additions, supervisor: SharedSupervisor) -> None:
         self._plan = plan
-        # The first one's sessions are not those of the others.
+        # Other agents do not share the first one's sessions.
         self._added = replace(added, sessions=None, keep=False)
         self.supervisor = supervisor
         self.extension_hosts = SharedHosts()
@@ -279,10 +279,10 @@ class Common:
         approval = None
         if first is not None:
             asks = request.approve
-            if asks is None:  # what the first one asks about is asked about here too
+            if asks is None:  # require at least the approvals of the first agent
                 asks = first.and_also(plan.setup.options.approve)
             approval = first.another(asks, client)
-            if request.approve is None:  # what the person chose meanwhile counts here too
+            if request.approve is None:  # the mode that the person has chosen applies here too
                 approval.mode = first.mode
         elif request.approve:
             approval = approval_for(plan.setup.options, client, request.approve)
@@ -293,7 +293,7 @@ class Common:
 
 
 def plan_for(base: Plan, request: AgentRequest) -> Plan:
-    """The plan of one more agent: that of the first, with what the request says."""
+    """Return the plan of another agent: the first agent's, changed by the request."""
     setup = base.setup
     path = setup.around.absolute(request.session) if request.session else ""
     session = {"session": path, "continue_": False, "resume": False}
@@ -306,7 +306,7 @@ def plan_for(base: Plan, request: AgentRequest) -> Plan:
         **_model_changes(setup, request),
     )
     if setup.around.absolute(options.cwd) != setup.cwd:
-        # Trust is for one directory; what guards the first agent guards those beside it.
+        # Trust is for one directory; guards of the first agent also guard the other agents.
         options = replace(options, trust=False, ext=(*options.ext, *_project_extensions(setup)))
     if request.limits is not None:
         limits = asdict(request.limits)
@@ -328,7 +328,7 @@ def plan_for(base: Plan, request: AgentRequest) -> Plan:
 
 
 def _project_extensions(setup: Setup) -> list[str]:
-    """The folders of the extensions that a trusted project brings."""
+    """Return the folders of a trusted project's extensions."""
     folder = f"{setup.cwd}/.zot/extensions"
     if setup.options.extensions is False or not os.path.isdir(folder):
         return []
@@ -339,15 +339,15 @@ def _project_extensions(setup: Setup) -> list[str]:
 
 
 def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
-    """The flags of the model that is asked for. One that is not asked for is that of the session,
-    or of the first agent."""
+    """Return the flags of the requested model. By default the model is that of the session, or of
+    the first agent."""
     if request.session and not (request.provider or request.model):
         return {}
     wanted = request.provider
     if wanted and wanted != setup.info.name:
         wanted = setup.known.provider(wanted).name
     if wanted and wanted != setup.info.name:
-        # A key and an address of the command line are for its own provider.
+        # A key and an address from the command line are only for the provider named there.
         alone = {"api_key": "", "base_url": "", "script": ""}
         return {"provider": wanted, "model": request.model, **alone}
     return {
@@ -358,7 +358,7 @@ def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
 
 
 def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
-    """The runtime, with the model and the level of the session where no flag says another one."""
+    """Set the runtime's model and reasoning level from the session, unless a flag sets them."""
     if plan.session is not None:
         flags = plan.setup.flags
         named = bool(flags.model or flags.provider)
@@ -407,11 +407,11 @@ def _builtin(
     *,
     owns_helper: bool,
 ) -> BuiltinTools:
-    """The built-in tools within what the flags allow."""
+    """Return the built-in tools that the flags allow."""
     setup, options = plan.setup, plan.setup.options
     names: Sequence[str] | None = () if options.no_tools else options.tools
     if extensions:
-        # A name that is not built in may be that of an extension's tool: nobody knows yet.
+        # An unknown name may be a tool of an extension or MCP server, which is not known yet.
         names = None if names is None else [name for name in names if name in NAMES]
     else:
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
@@ -474,13 +474,13 @@ def _mcp_options(
 
 
 def _has_servers(setup: Setup, entries: Mapping[str, Json]) -> bool:
-    """Whether there can be tools of MCP servers, whose names nobody knows yet."""
+    """Return whether there can be tools of MCP servers, whose names are not known yet."""
     files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
     return bool(entries) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
-    """A slip here would let a tool run unasked. Raises ConfigError: a name that is no tool's."""
+    """Raise ConfigError for an unknown tool name, since a typo would let a tool run unapproved."""
     for name in options.approve or ():
         if name not in (*known, SkillTool.name, TASK, SWARM, SERVER_TOOLS, EVERY_TOOL):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
@@ -500,7 +500,7 @@ def find_skills(setup: Setup) -> list[Skill]:
 
 
 def _prompt_folders(setup: Setup) -> list[SkillFolder]:
-    """Those of the project count only where it is trusted."""
+    """Return the folders of prompt files; the project's only if it is trusted."""
     project = os.path.join(setup.cwd, ".zot", "prompts")
     folders = [SkillFolder(os.path.join(setup.around.home, "prompts"))]
     if os.path.isdir(project) and _trusts_project(setup):
@@ -512,7 +512,7 @@ def _prompt_folders(setup: Setup) -> list[SkillFolder]:
 
 
 def first_session(setup: Setup, *, keep: bool) -> Session:
-    """The session of a run that goes on with none; one in memory where none is kept."""
+    """Return a session for a run that resumes none; in memory if it is not to be stored."""
     options = setup.options
     provider, model = setup.info.name, setup.model.id
     if options.no_session or not (keep or options.session or options.continue_):
@@ -561,8 +561,8 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = (), servers: str = "") ->
 
 
 def redactor_for(setup: Setup, entries: Mapping[str, Json] | None = None) -> Redactor:
-    """Knows every key that this user has, not only the one in use, and the secrets of MCP servers
-    (`entries`: those of a program that embeds zot), of the swarm and of the page."""
+    """Return a redactor that knows all keys of this user, not only the one in use, and the secrets
+    of MCP servers (`entries`: those of an embedding program), of the swarm and of the page."""
     environ, home = setup.around.environ, setup.around.home
     secrets = given_secrets(setup.key, (*secret_names(setup), SWARM_TOKEN), environ)
     secrets |= setup.known.written_keys(environ)
@@ -595,5 +595,5 @@ def _server_secrets(setup: Setup, entries: Mapping[str, Json]) -> set[str]:
 
 
 def secret_names(setup: Setup) -> frozenset[str]:
-    """Variables that no child process may see."""
+    """Return the names of variables that no child process may see."""
     return setup.known.key_variables(setup.around.environ) | {RPC_TOKEN}

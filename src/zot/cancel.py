@@ -1,4 +1,4 @@
-"""The stop signal that runs through every wait of a turn. It knows nothing of what it stops."""
+"""The stop signal that every wait of a turn takes. Independent of what it stops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zot.errors import Cancelled
 
 
 class Cancel:
-    """One-shot: once set it stays set. Whoever blocks registers how to be woken.
+    """A one-shot flag: once set it stays set. Blocking code registers how to be woken.
 
     A wait that a flag cannot end (a socket read, a child process) registers a callback with
     `calling`: shut the socket down, kill the tree. Callbacks run in the thread that aborts, so
@@ -50,7 +50,7 @@ class Cancel:
             self._event.set()
             callbacks = list(self._callbacks.values())
             if self._watcher is not None:
-                callbacks.insert(0, self._watcher)  # first: it counts on none of the others
+                callbacks.insert(0, self._watcher)  # first: it must not depend on the others
         for callback in callbacks:
             callback()
 
@@ -59,7 +59,7 @@ class Cancel:
         return _Calling(self, callback)
 
     def watch_with(self, callback: Callable[[], object] | None) -> None:
-        """As `calling`, for the one who sees to it that the turn ends: until another is named."""
+        """Like `calling`, for the supervisor that ends the turn; stays until replaced."""
         with self._lock:
             self._watcher = callback
             aborted = self.aborted
@@ -67,7 +67,7 @@ class Cancel:
             callback()
 
     def waking(self, condition: threading.Condition) -> _Calling:
-        """Wake those who wait for the condition if the abort comes while the block runs."""
+        """Notify all waiters of the condition if the abort comes while the block runs."""
 
         def wake() -> None:
             with condition:
@@ -81,8 +81,8 @@ class Cancel:
         done: Callable[[], bool],
         deadline: float | None = None,
     ) -> bool:
-        """Wait until `done`, which is asked whenever the condition is told of something; False: the
-        deadline of the monotonic clock came first. Raises Cancelled when the turn is aborted."""
+        """Wait until `done()`, which is called whenever the condition is notified; return False if
+        the deadline (monotonic clock) came first. Raises Cancelled when the turn is aborted."""
         with self.waking(condition), condition:
             while not done():
                 self.check()

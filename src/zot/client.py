@@ -1,5 +1,5 @@
-"""A typed client for `zot rpc`, or for any command that speaks the wire. Knows no agent: only
-frames, ids and a child process.
+"""A typed client for `zot rpc`, or for any command with the same protocol. Independent of the agent
+code: handles only frames, ids and a child process.
 
     with Client(["zot", "rpc", "--provider", "anthropic"]) as client:
         for event in client.prompt("what does this project do?"):
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class ServerGone(ZotError):
-    """The child has ended, or wrote something that is no frame. `returncode` is None if it runs."""
+    """The child has ended, or wrote an invalid frame. `returncode` is None if it still runs."""
 
     code = "server_gone"
 
@@ -69,28 +69,29 @@ class EventIterator(Iterator[Event]):
     def __init__(self, client: Client, id: str, timeout: float | None, agent: str = "") -> None:
         self.id = id
         self.agent = agent
-        """Whose run it is; empty: the process's own agent's."""
+        """Name of the agent that runs; empty for the process's own agent."""
         self.queued = 0
-        """Runs that were ahead of this one."""
+        """Number of runs that were ahead of this one."""
         self.resumed = False
-        """The server knew a durable run of this name: it goes on."""
+        """Whether the server knew a durable run of this name and continues it."""
         self.end: RunEnd | None = None
-        """How a durable run ended that had ended before: then no event comes."""
+        """End of a durable run that had already ended; then no event comes."""
         self.ran: shapes.CommandRan | None = None
-        """What a command did that was submitted; where it gave no prompt, no event comes."""
+        """Result of a submitted command; if it made no prompt, no event comes."""
         self._client = client
         self._timeout = timeout
         self._condition = client._condition
         self._waiting: deque[Event] = deque()
         self._last_taken = False
         self.ended = False
-        """Done was received, though perhaps not read yet."""
+        """Whether the last event was received, though perhaps not read yet."""
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        """Raises ServerGone when the child dies, ClientTimeout when it is silent for too long."""
+        """Return the next event. Raises ServerGone when the child dies, ClientTimeout when it is
+        silent for too long."""
         with self._condition:
             self._wait()
             if not self._waiting:
@@ -98,7 +99,7 @@ class EventIterator(Iterator[Event]):
             return self._waiting.popleft()
 
     def close(self) -> None:
-        """Abort what still runs, and wait until it has stopped."""
+        """Abort the run if it has not ended, and wait until it has stopped."""
         with self._condition:
             over = self.ended or self._client._gone is not None
         if not over:
@@ -129,7 +130,7 @@ class EventIterator(Iterator[Event]):
 
 
 class Client(ClientCommands):
-    """One child process. Safe to use from any thread."""
+    """A child process and its agents. Safe to use from any thread."""
 
     def __init__(
         self,
@@ -144,11 +145,12 @@ class Client(ClientCommands):
     ) -> None:
         """Start the command. A token or features are sent in a `hello` and must be accepted.
 
-        `env` replaces the environment; `timeout` is the limit for each answer, in seconds;
-        `on_event` hears, in a thread of its own, of events that belong to no run, and may ask.
+        `env` replaces the environment; `timeout` is the limit for each response, in seconds;
+        `on_event` is called, in its own thread, with events that belong to no run, and may send
+        requests.
 
         Raises:
-            ServerGone: it cannot be started, or ended at once.
+            ServerGone: the command cannot be started, or ended at once.
             CommandError: the token was refused.
         """
         if isinstance(command, str):
@@ -159,14 +161,14 @@ class Client(ClientCommands):
         self._answers: dict[str, Response | None] = {}
         self._starting: dict[str, EventIterator] = {}
         self._runs: dict[str, deque[EventIterator]] = {"": deque()}
-        """Of each agent, in the order of their events; the process's own has no name."""
+        """Runs of each agent, in the order of their events; the process's own agent is ""."""
         self._listeners: dict[str, Callable[[Event], None]] = {"": on_event}
         self._heard: SimpleQueue[tuple[Callable[[Event], None], Event] | None] = SimpleQueue()
-        """What they are told next; None: nothing more comes."""
+        """Queue of events for the listeners; None marks its end."""
         self._gone: ServerGone | None = None
         self._closed = False
         self._several = False
-        """Frames may say whose they are."""
+        """Whether frames may name their agent."""
         self._next_id = 0
         self._stderr = bytearray()
         self._process = _spawn(command, cwd, env, token)
@@ -205,15 +207,15 @@ class Client(ClientCommands):
         on_event: Callable[[Event], None] = lambda event: None,
         **fields: Any,
     ) -> ClientAgent:
-        """One more agent in the child (feature `agents`). The fields are those of the command: cwd,
-        provider, model, session, tools, limits, approve, jail, durable. `on_event` hears of its
+        """Open another agent in the child (feature `agents`). The fields are those of the command:
+        cwd, provider, model, session, tools, limits, approve, jail, durable. `on_event` gets its
         events that belong to no run of this client.
 
         Raises:
-            CommandError: there is one of that name, there are too many, or it cannot be so.
+            CommandError: the name is taken, there are too many agents, or a field is invalid.
         """
         with self._condition:
-            listener = self._listeners.setdefault(agent, on_event)  # heard from the first frame on
+            listener = self._listeners.setdefault(agent, on_event)  # before its first frame
         try:
             answer = self.request("open_agent", agent=agent, **fields)
         except BaseException:
@@ -227,11 +229,11 @@ class Client(ClientCommands):
         return ClientAgent(self, name)
 
     def list_agents(self) -> tuple[AgentShape, ...]:
-        """The agents that were opened."""
+        """Return the agents that were opened."""
         return self.request("list_agents").data_as(shapes.AgentList).agents
 
     def close_agent(self, agent: str) -> None:
-        """Abort what an agent does, and wait until it is gone."""
+        """Abort an agent's runs, and wait until it is closed."""
         self.request("close_agent", agent=agent)
         with self._condition:
             self._listeners.pop(agent, None)
@@ -247,16 +249,17 @@ class Client(ClientCommands):
 
     @property
     def stderr(self) -> str:
-        """The end of what the child wrote to stderr."""
+        """The last bytes that the child wrote to stderr, as text."""
         return bytes(self._stderr).decode("utf-8", "replace")
 
     def close(self) -> int:
-        """End the child, by the end of its input or by signals; its exit code. May be repeated."""
+        """End the child by closing its input, or by signals; return its exit code. May be called
+        again."""
         with self._condition:
             self._closed = True
             running = any(self._runs.values())
         if running:
-            self._process.terminate()  # the end of input alone would let it finish its work
+            self._process.terminate()  # after the end of input alone it would finish its runs
         assert self._process.stdin is not None
         with self._write_lock:
             self._process.stdin.close()
@@ -281,12 +284,12 @@ class Client(ClientCommands):
     # --- inside: sending ---------------------------------------------------------------------
 
     def _run(self, command: Command, timeout: float | None, agent: str = "") -> EventIterator:
-        # Known before the answer comes: the reading thread puts it in line when it is accepted.
+        # Registered before the response comes: the reading thread queues the run when accepted.
         with self._condition:
             id = self._new_id()
             self._starting[id] = run = EventIterator(self, id, timeout, agent)
-        # When the wait for the answer is given up it stays known: a late answer still has to
-        # put it in line, or its events would go to another run.
+        # After a timeout of the response it stays registered: a late response must still queue
+        # it, or its events would go to another run.
         self._send(word(command), said(command) | for_agent(agent), id)
         answer = self._answer(id)
         if isinstance(command, RunCommand):
@@ -333,14 +336,14 @@ class Client(ClientCommands):
             while view:
                 if not ready(writing=(fd,), timeout=deadline - time.monotonic()):
                     if len(view) < len(line):
-                        self._process.terminate()  # half a line: nothing can be sent after it
+                        self._process.terminate()  # nothing can be sent after half a line
                     raise ClientTimeout(f"the child did not read its input for {self.timeout:g} s")
                 try:
                     view = view[os.write(fd, view) :]
                 except BlockingIOError:
                     continue
                 except OSError:
-                    return  # it has ended: waiting for the answer will say so
+                    return  # the child has ended: waiting for the response reports that
 
     def _answer(self, id: str) -> Response:
         with self._condition:
@@ -394,13 +397,13 @@ class Client(ClientCommands):
             self._heard.put((listener, frame))
 
     def _pass_on(self) -> None:
-        """Apart from the reading thread, so that a listener may wait for an answer."""
+        """Call listeners, outside the reading thread, so that they may wait for a response."""
         while (heard := self._heard.get()) is not None:
             listener, event = heard
             try:
                 listener(event)
             except Exception as error:
-                report_bug(error)  # of the listener: the client goes on
+                report_bug(error)  # a bug of the listener must not stop the client
 
     def _response(self, response: Response) -> None:
         id = response.id if isinstance(response.id, str) else ""
@@ -410,7 +413,7 @@ class Client(ClientCommands):
                 self._runs.setdefault(run.agent, deque()).append(run)
             else:
                 run.ended = True
-        if id in self._answers:  # otherwise its sender has stopped waiting
+        if id in self._answers:  # otherwise the requester has stopped waiting
             self._answers[id] = response
             self._condition.notify_all()
 
@@ -419,7 +422,7 @@ class Client(ClientCommands):
             code: int | None = self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             code = None
-        if code is not None:  # its last words belong into the error
+        if code is not None:  # wait for the rest of stderr, which is part of the error
             self._threads[1].join(STOP_SECONDS)
         how = "closed its output" if code is None else f"ended with exit code {code}"
         said = self.stderr.strip()
@@ -438,7 +441,7 @@ class Client(ClientCommands):
 
 
 class ClientAgent(ClientCommands):
-    """An agent that was opened: the same words, for this one."""
+    """An opened agent, with the same commands as the client."""
 
     def __init__(self, client: Client, name: str) -> None:
         self.name = name
@@ -448,7 +451,7 @@ class ClientAgent(ClientCommands):
         return self._client.request(type, agent=self.name, **fields)
 
     def close(self) -> None:
-        """Abort what it does, and wait until it is gone."""
+        """Abort the agent's runs, and wait until it is closed."""
         self._client.close_agent(self.name)
 
     def __enter__(self) -> Self:
@@ -465,7 +468,7 @@ class ClientAgent(ClientCommands):
 
 
 class Addressed(Frozen):
-    """What a frame says of whose it is."""
+    """The agent that a frame names."""
 
     agent: str = ""
 

@@ -71,7 +71,7 @@ class ProviderError(ZotError, code="provider"):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
-        """Seconds the server asked to wait, if it did."""
+        """Seconds to wait as requested by the server; None if it did not."""
         self.request_id = request_id
 
 
@@ -88,7 +88,7 @@ class NetworkError(ProviderError, code="network"):
 
 
 class StreamIdle(ProviderError, code="idle"):
-    """Not retried: whoever set the limit wants to hear of the silence when it is over."""
+    """No data within the idle limit. Not retried, so that the user who set it learns of it."""
 
 
 class ContextTooLong(ProviderError, code="too_large"): ...
@@ -136,7 +136,7 @@ class LimitError(ZotError, code="limit"):
     def __init__(self, message: str, *, limit: str = "") -> None:
         super().__init__(message)
         self.limit = limit
-        """steps, seconds, tokens or cost."""
+        """Name of the limit: steps, seconds, tokens or cost."""
 
 
 class Blocked(ZotError, code="blocked"): ...
@@ -158,4 +158,4 @@ class SessionTaken(SessionError, code="session_taken"): ...
 
 
 class Cancelled(BaseException):
-    """The turn was aborted. A BaseException, so that no handler of failures takes it for one."""
+    """The turn was aborted. A BaseException, so that handlers of failures do not catch it."""

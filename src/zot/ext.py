@@ -1,4 +1,4 @@
-"""Write a zot extension in Python. One file that needs the standard library only: install zot and
+"""Write a zot extension in Python. This file needs the standard library only: install zot and
 `from zot.ext import Extension`, or copy this file next to your extension.
 
     from zot.ext import Extension, prompt
@@ -16,9 +16,9 @@
 
     ext.run()
 
-Handlers of tools and commands run in threads of their own; events, keys and interceptions are
-handled one after the other, in the order they came. The file is long because it is one file: an
-extension in a Python without zot takes it along.
+Handlers of tools and commands each run in their own thread; events, keys and interceptions are
+handled one after the other, in the order they came. Everything is in this one long file, so that an
+extension can be shipped with a copy for a Python without zot.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ Handler = Callable[..., Any]
 
 
 class ToolFailed(Exception):
-    """Raise it in a tool: the text becomes an error result that the model sees."""
+    """Raise it in a tool to return the text as an error result to the model."""
 
 
 class Block(Exception):
-    """Raise it in an interceptor to block, with the reason; the same as returning `block`."""
+    """Raise it in an interceptor to block, with the reason; equivalent to returning `block`."""
 
 
-# --- what handlers return --------------------------------------------------------------------
+# --- return values of handlers ---------------------------------------------------------------
 
 
 class Markdown(str):
@@ -95,7 +95,7 @@ class Markdown(str):
 
 
 class Activated:
-    """A tool's return value, and deferred tools that the model sees from now on."""
+    """A tool's return value, and the names of deferred tools that the model sees from now on."""
 
     def __init__(self, value: Json, *tools: str) -> None:
         self.value = value
@@ -103,7 +103,7 @@ class Activated:
 
 
 class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing, but says nothing
-    """What a command or an interceptor wants to happen."""
+    """The action that a command or an interceptor requests."""
 
 
 def prompt(text: str) -> Reply:
@@ -112,7 +112,7 @@ def prompt(text: str) -> Reply:
 
 
 def tool_prompt(text: str, tool: str, args: Mapping[str, Json] | None = None) -> Reply:
-    """Send the text and run a tool at once, as if the model had asked for it; it reads both."""
+    """Send the text and run a tool at once, as if the model had called it; the model reads both."""
     return Reply(action="tool_prompt", prompt=text, tool_name=tool, tool_args=dict(args or {}))
 
 
@@ -127,7 +127,7 @@ def display(text: str) -> Reply:
 
 
 def noop() -> Reply:
-    """The command did everything by itself."""
+    """Do nothing further: the command did everything by itself."""
     return Reply(action="noop")
 
 
@@ -137,7 +137,7 @@ def open_panel(panel: Panel) -> Reply:
 
 
 def block(reason: str) -> Reply:
-    """Do not let it happen."""
+    """Block the intercepted action."""
     return Reply(block=True, reason=reason)
 
 
@@ -147,7 +147,7 @@ def replace_args(args: Mapping[str, Json]) -> Reply:
 
 
 def replace_text(text: str) -> Reply:
-    """Let the assistant's message say this instead."""
+    """Replace the text of the assistant's message."""
     return Reply(replace_text=text)
 
 
@@ -163,7 +163,7 @@ class Image:
         self.mime_type = mime_type
 
 
-# --- what handlers get -----------------------------------------------------------------------
+# --- arguments of handlers -------------------------------------------------------------------
 
 
 class Event(dict):  # type: ignore[type-arg]  # see Reply
@@ -177,7 +177,7 @@ class Event(dict):  # type: ignore[type-arg]  # see Reply
 
 
 class Host:
-    """What zot said about itself."""
+    """The host's data from the handshake: versions, model, directories, capabilities."""
 
     def __init__(self, ack: Mapping[str, Json]) -> None:
         self.protocol_version: int = ack.get("protocol_version", 1)
@@ -187,19 +187,19 @@ class Host:
         self.cwd: str = ack.get("cwd", "")
         self.extension_dir: str = ack.get("extension_dir", "")
         self.data_dir: str = ack.get("data_dir", "") or self.extension_dir
-        """Write your files here: it outlives updates of the extension."""
+        """Directory for the extension's files; survives updates of the extension."""
         self.capabilities: tuple[str, ...] = tuple(ack.get("capabilities") or ())
 
 
 class Call:
-    """A running tool call. A tool gets it in the parameter that is annotated with it."""
+    """A running tool call, passed to the tool's parameter that is annotated with `Call`."""
 
     def __init__(self, id: str, send: Callable[..., None], key: str = "") -> None:
         self.id = id
         self.key = key
-        """In a durable run: names the call, the same at every attempt."""
+        """Key of the call in a durable run, the same at every attempt."""
         self.session_id = ""
-        """The conversation whose call it is: several agents may share this process."""
+        """Id of the calling conversation: several agents may share this process."""
         self._send = send
         self._cancelled = threading.Event()
 
@@ -209,11 +209,11 @@ class Call:
 
     @property
     def cancelled(self) -> bool:
-        """The user aborted; nobody waits for the result any more."""
+        """Whether the user aborted, so that the result is no longer needed."""
         return self._cancelled.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep; True at once when the call is cancelled."""
+        """Sleep; return True at once when the call is cancelled."""
         return self._cancelled.wait(seconds)
 
     def cancel(self) -> None:
@@ -221,7 +221,8 @@ class Call:
 
 
 class Result:
-    """What a tool gave: of zot's, called with `call_tool`; of the extension's, in a test."""
+    """The result of a tool: of one of zot's, called with `call_tool`, or in a test of the
+    extension's own."""
 
     def __init__(self, frame: Mapping[str, Json], progress: Iterable[str] = ()) -> None:
         self.content: list[dict[str, Json]] = list(frame.get("content") or [])
@@ -237,7 +238,7 @@ class Result:
 
 
 class Panel:
-    """A small window of text lines. Set what it shows with `render`."""
+    """A small window of text lines. Set its content with `render`."""
 
     def __init__(self, extension: Extension, id: str, title: str, footer: str) -> None:
         self.id = id
@@ -249,7 +250,7 @@ class Panel:
         self._on_close: Handler | None = None
 
     def on_key(self, handler: Handler) -> Handler:
-        """Decorator: `handler(key, text)` for each key; text is the character of a `rune`."""
+        """Decorator: call `handler(key, text)` for each key; text is the character of a `rune`."""
         self._on_key = handler
         return handler
 
@@ -284,10 +285,10 @@ class Panel:
 
 
 def schema_of(function: Handler) -> tuple[dict[str, Json], str | None]:
-    """The JSON Schema of a function's parameters, and the name of its `Call` parameter.
+    """Return the JSON Schema of a function's parameters, and the name of its `Call` parameter.
 
     Raises:
-        TypeError: a parameter has no annotation, or one that has no JSON form.
+        TypeError: a parameter has no annotation, or one without a JSON form.
     """
     hints = get_type_hints(function, include_extras=True)
     code = function.__code__
@@ -345,7 +346,7 @@ def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
     if origin is dict:
         return {"type": "object", "additionalProperties": _type_schema(args[1])}
     if origin is Union or type(kind).__name__ == "UnionType":
-        # `x: str | None = None` may be left out; the model need not learn to say null.
+        # `x: str | None = None` may be left out, so the schema need not offer null.
         kinds = [member for member in args if not (optional and member is type(None))]
         schemas = [_type_schema(member) for member in kinds]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
@@ -359,7 +360,7 @@ class Extension:
     """An extension: register handlers with the decorators, then `run()`."""
 
     def __init__(self, name: str, version: str = "0.0.0", *, fail_closed: bool = False) -> None:
-        """`fail_closed`: what this extension intercepts is blocked whenever it cannot answer."""
+        """`fail_closed`: block intercepted actions whenever this extension cannot answer."""
         self.name = name
         self.version = version
         self.host = Host({})
@@ -375,7 +376,8 @@ class Extension:
         self._calls: dict[str, Call] = {}
         self._answers: dict[str, queue.SimpleQueue[dict[str, Json]]] = {}
         self._course = threading.local()
-        """What zot asked of the thread that runs: its own questions are for the same agent."""
+        """Id of the request that the current thread handles, so that the thread's own requests go
+        to the same agent."""
         self._ids = itertools.count(1)
         self._out: IO[bytes] | None = None
         self._out_lock = threading.Lock()
@@ -383,9 +385,10 @@ class Extension:
     # --- registering -------------------------------------------------------------------------
 
     def command(self, name: str, description: str = "") -> Callable[[Handler], Handler]:
-        """Decorator: `handler(args)` runs when the user types `/name args`.
+        """Decorator: run `handler(args)` when the user types `/name args`.
 
-        It returns `prompt`, `insert`, `display`, `open_panel` or `noop`; a plain text is displayed.
+        The handler returns `prompt`, `insert`, `display`, `open_panel` or `noop`; a plain text is
+        displayed.
         """
 
         def register(handler: Handler) -> Handler:
@@ -406,17 +409,17 @@ class Extension:
         replay: str = "never",
         reconcile: Callable[[dict[str, Json], str], Any] | None = None,
     ) -> Any:
-        """Decorator: a typed function becomes a tool the model can call.
+        """Decorator: make a typed function a tool that the model can call.
 
         Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
         describes a parameter). With `schema`, the function gets one dict. It returns text, an
         `Image`, a list of those, or data that is sent as JSON. A `deferred` tool is not shown to
         the model before another one returns `Activated`.
 
-        `replay` is what may be done with a call that a crash cut off in a durable run: `never`,
-        `idempotent` (again, with the same `Call.key`) or `safe` (again). `reconcile(args, key)` is
-        asked instead, where given: False, the call was not done and may run; None, nobody knows;
-        else what it gave.
+        `replay` says what may be done with a call that a crash interrupted in a durable run:
+        `never`, `idempotent` (run again, with the same `Call.key`) or `safe` (run again).
+        `reconcile(args, key)`, if given, is called instead and returns False if the call was not
+        done and may run, None if that is unknown, or else the call's result.
         """
 
         def register(handler: Handler) -> Handler:
@@ -446,7 +449,7 @@ class Extension:
         return register(name) if callable(name) else register
 
     def on(self, *events: str) -> Callable[[Handler], Handler]:
-        """Decorator: `handler(event)` after it happened."""
+        """Decorator: call `handler(event)` after one of these events."""
 
         def register(handler: Handler) -> Handler:
             for event in events:
@@ -456,9 +459,9 @@ class Extension:
         return register
 
     def intercept(self, *events: str) -> Callable[[Handler], Handler]:
-        """Decorator: `handler(event)` before it happens; a handler that raises blocks.
+        """Decorator: call `handler(event)` before one of these events; an exception blocks it.
 
-        It returns nothing to allow, or `block`, `replace_args`, `replace_text`,
+        The handler returns None to allow it, or `block`, `replace_args`, `replace_text`,
         `replace_system_prompt`.
         """
 
@@ -474,7 +477,7 @@ class Extension:
         return panel
 
     def on_hello(self, handler: Handler) -> Handler:
-        """Decorator: `handler(host)` before anything is registered; it may register more."""
+        """Decorator: call `handler(host)` before anything is registered; it may register more."""
         self._hello.append(handler)
         return handler
 
@@ -485,7 +488,7 @@ class Extension:
     # --- talking -----------------------------------------------------------------------------
 
     def notify(self, message: str, level: str = "info") -> None:
-        """Tell the user something: info, success, warn or error."""
+        """Show a message to the user, with the level info, success, warn or error."""
         if level not in LEVELS:
             raise ValueError(f"unknown level {level!r}; use one of {LEVELS}")
         self.send("notify", level=level, message=message)
@@ -496,30 +499,30 @@ class Extension:
         sys.stderr.flush()
 
     def confirm(self, title: str, message: str = "", *, timeout: float = 300) -> bool:
-        """Ask the user a yes-or-no question; False when nobody answers."""
+        """Ask the user a yes-or-no question; return False without an answer."""
         return bool(self._ask("confirm", timeout, title=title, message=message).get("confirmed"))
 
     def select(self, title: str, options: Iterable[str], *, timeout: float = 300) -> str | None:
-        """Let the user choose; None when nobody does."""
+        """Let the user choose an option; return None without an answer."""
         answer = self._ask("select", timeout, title=title, options=list(options))
         return None if answer.get("cancelled") else answer.get("value")
 
     def input(self, title: str, placeholder: str = "", *, timeout: float = 300) -> str | None:
-        """Let the user type a line; None when nobody does."""
+        """Let the user type a line; return None without an answer."""
         answer = self._ask("input", timeout, title=title, placeholder=placeholder)
         return None if answer.get("cancelled") else answer.get("value")
 
     def _ask(self, method: str, timeout: float, **fields: Json) -> dict[str, Json]:
-        if "ask" not in self.host.capabilities:  # an older zot
+        if "ask" not in self.host.capabilities:  # an older zot cannot prompt
             return {"cancelled": True}
         return self._request("ask", timeout + 5, method=method, timeout=timeout, **fields)
 
     def submit(self, text: str) -> None:
-        """Ask zot to start a run with this text, where the host allows that."""
+        """Request a run with this text, if the host allows that."""
         self.send("submit", text=text)
 
     def submit_slash(self, text: str) -> None:
-        """Ask zot to run a slash command, as if the user had typed it; at a terminal only."""
+        """Request a slash command, as if the user had typed it; works at a terminal only."""
         self.send("submit_slash", text=text)
 
     def call_tool(self, name: str, args: Mapping[str, Json], *, call: Call | None = None) -> Result:
@@ -528,7 +531,8 @@ class Extension:
         return Result(self._request("call_tool", 65, name=name, args=dict(args), **parent))
 
     def _request(self, type: str, seconds: float, /, **fields: Json) -> dict[str, Json]:
-        """Ask zot something and wait. Not in `on_hello`: the answer is read after it returns."""
+        """Send a request to zot and wait for the answer. Do not call it in `on_hello`: the answer
+        is read only after that returns."""
         if course := getattr(self._course, "id", ""):
             fields = {"parent_id": course, **fields}
         id = f"{self.name}-{next(self._ids)}"
@@ -542,7 +546,7 @@ class Extension:
             del self._answers[id]
 
     def send(self, type: str, **fields: Json) -> None:
-        """Write one frame. Before `run` nothing is sent: registering is enough."""
+        """Write one frame. Before `run`, nothing is sent: registering is enough."""
         if self._out is None:
             return
         line = json.dumps({"type": type, **fields}, default=str).encode() + b"\n"
@@ -555,9 +559,9 @@ class Extension:
     # --- running -----------------------------------------------------------------------------
 
     def run(self, stdin: IO[bytes] | None = None, stdout: IO[bytes] | None = None) -> None:
-        """Speak with zot until it says `shutdown` or goes away."""
+        """Serve zot until it sends `shutdown` or is gone."""
         if stdout is None:
-            # Only frames may go to zot: what a library prints goes to the log.
+            # Only frames may go to zot: redirect the output of libraries to the log.
             stdout = os.fdopen(os.dup(1), "wb")
             os.dup2(2, 1)
         self._out = stdout
@@ -565,7 +569,7 @@ class Extension:
         try:
             self._speak(stdin or sys.stdin.buffer, *workers)
         except BrokenPipeError:
-            pass  # zot is gone, and so are we
+            pass  # zot is gone, so stop
         finally:
             for handler in self._shutdown:
                 _guarded(handler)
@@ -689,14 +693,14 @@ class Extension:
                     event["text"] = reply["replace_text"]
         except Block as error:
             answer = block(str(error))
-        except Exception as error:  # a broken guard must not be an open door
+        except Exception as error:  # a guard that fails must block
             _log_failure()
             answer = block(f"the guard failed: {_said(error)}")
         self.send("event_intercept_response", id=event["id"], **answer)
 
 
 def _worker(job: str) -> queue.SimpleQueue[Any]:
-    """A thread that runs what is put into the queue, one after the other."""
+    """Start a thread that runs the jobs of a queue one after the other; return the queue."""
     jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_work, args=(jobs,), name=f"zot-{job}", daemon=True).start()
     return jobs
@@ -710,7 +714,7 @@ def _work(jobs: queue.SimpleQueue[Any]) -> None:
 def _guarded(handler: Handler, *args: Json) -> None:
     try:
         handler(*args)
-    except Exception:  # an event's handler has nobody to answer to; its failure is in the log
+    except Exception:  # an event has no response, so the failure is only logged
         _log_failure()
 
 
@@ -719,7 +723,7 @@ def _log_failure() -> None:
 
 
 def _content(value: Json) -> dict[str, Json]:
-    """A tool's return value as the fields of a `tool_result`."""
+    """Convert a tool's return value to the fields of a `tool_result`."""
     if isinstance(value, Activated):
         return {**_content(value.value), "activate_tools": value.tools}
     if isinstance(value, Markdown):
@@ -755,7 +759,7 @@ def _summary(function: Handler, whole: bool = False) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """`Harness`, which plays zot in a test: only tests need it, and it needs zot."""
+    """Load `Harness`, which simulates zot in a test, on demand: it needs zot to be installed."""
     if name != "Harness":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,6 +1,6 @@
-"""Writing files of ours: whole or not at all, for the user alone, one process at a time.
+"""Writes zot's own files: atomically, readable by the user only, one process at a time.
 
-Plain string paths: most callers have no others.
+Takes plain string paths, which most callers have.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ StrPath = str | os.PathLike[str]
 Dir = TypeVar("Dir", bound=StrPath)
 
 LOCK_SECONDS = 30.0
-"""How long to wait for another process that changes the same file."""
+"""Timeout in seconds for another process that changes the same file."""
 
 
 def ensure_dir(path: Dir) -> Dir:
-    """Create a directory of ours, and its parents, readable by the user alone."""
+    """Create a directory and its parents, readable by the user only."""
     missing = []
     at = str(path)
     while at and not os.path.isdir(at):
@@ -45,7 +45,7 @@ def ensure_dir(path: Dir) -> Dir:
 
 
 def write_atomic(path: StrPath, data: bytes, mode: int = 0o600) -> None:
-    """Replace a file of ours in one step: a reader sees the old one or the new one, never half."""
+    """Replace a file atomically: a reader sees the old one or the new one, never half."""
     directory, name = os.path.split(os.fspath(path))
     ensure_dir(directory or ".")
     temporary = os.path.join(directory, f".{name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
@@ -64,7 +64,7 @@ def write_atomic(path: StrPath, data: bytes, mode: int = 0o600) -> None:
 
 
 def sync_dir(path: StrPath) -> None:
-    """Make a new or renamed name in a directory survive a power cut, where the system can."""
+    """Make a new or renamed file in a directory survive a power cut, if the system supports it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -78,10 +78,10 @@ def sync_dir(path: StrPath) -> None:
 
 
 def read_bytes(path: StrPath) -> bytes | None:
-    """The content of a file, or None if there is no such file.
+    """Return the content of a file, or None if there is no such file.
 
     Raises:
-        OSError: it is there and cannot be read.
+        OSError: it exists and cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -91,21 +91,21 @@ def read_bytes(path: StrPath) -> bytes | None:
 
 
 def read_own(path: StrPath, inside: StrPath | None, limit: int) -> bytes:
-    """The beginning of a file that becomes part of a request or decides what runs: at most `limit`
-    bytes and one more, by which the caller sees that there is more.
+    """Read a file that becomes part of a request or decides what runs: at most `limit` + 1 bytes,
+    so that the caller sees whether there is more.
 
-    Whoever can make a link in a project could otherwise put any file of the user's into a request.
-    So: a regular file, owned by the user or root, and with its links resolved below `inside` (None:
-    a place that only the user can write to).
+    A link planted in a project must not put any of the user's files into a request. So the file
+    must be regular, owned by the user or root, and after resolving links below `inside` (None: a
+    place that only the user can write to).
 
     Raises:
-        OSError: there is no such file, or it is not such a one; `strerror` says which.
+        OSError: the file does not exist or breaks one of these rules; `strerror` says which.
     """
     target = os.path.realpath(path, strict=True)
     if inside is not None and not _is_below(target, os.path.realpath(inside)):
         raise PermissionError(errno.EPERM, "it is a link to a file elsewhere; copy it instead")
-    # What was resolved is what is opened: no link is followed any more, in no part of the path.
-    # O_NONBLOCK: a pipe would be waited for.
+    # Open exactly the resolved path: no link is followed in any part of it. O_NONBLOCK: opening a
+    # pipe would block.
     fd = open_real(target, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
@@ -121,15 +121,15 @@ def _is_below(path: str, directory: str) -> bool:
 
 
 def _trusted_owners() -> set[int]:
-    """The user and root; for root also the user who called sudo."""
+    """Return the ids of the user and root; for root also of the user who called sudo."""
     user = os.geteuid()
     caller = os.environ.get("SUDO_UID", "")
     return {0, user} | ({int(caller)} if user == 0 and caller.isdigit() else set())
 
 
 def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Take a file or directory against other processes until the descriptor is closed; False:
-    another one has it. Where the file system has no locks, everybody gets one.
+    """Lock a file or directory against other processes until the descriptor is closed; return
+    False if another one holds it. Without lock support in the file system, always succeeds.
     """
     if sys.platform == "win32":
         return True
@@ -144,7 +144,7 @@ def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool:
 
 
 def lock_file(path: StrPath, *, shared: bool = False, wait: bool = False) -> int | None:
-    """A locked descriptor of a file that is only there for that; None: another one has it."""
+    """Return a locked descriptor of a lock file; None if another process holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if lock(fd, shared=shared, wait=wait):
         return fd
@@ -153,12 +153,12 @@ def lock_file(path: StrPath, *, shared: bool = False, wait: bool = False) -> int
 
 
 class locked:
-    """Hold the right to change a file against other processes (and threads) of ours.
+    """Context manager: lock a file against other zot processes (and threads) that change it.
 
-    The lock is a file beside it: the file itself is replaced, and a lock on it would go with it.
+    The lock is a separate file, because the file itself is replaced, and a lock on it with it.
 
     Raises:
-        ConfigError: another process kept it for too long.
+        ConfigError: another process held it for too long.
     """
 
     def __init__(self, path: StrPath, seconds: float = LOCK_SECONDS) -> None:

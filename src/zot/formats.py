@@ -1,4 +1,4 @@
-"""The formats of session files that zot knows: the one place that names them."""
+"""Registry of the session file formats that zot knows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zot.sessions.jsonl import ZOT
 
 
 def formats() -> Iterator[Format]:
-    """Ours comes first; the others are loaded when a file is none of ours."""
+    """Yield the formats, zot's own first; the others are loaded only if they are needed."""
     yield ZOT
     from zot.pi.format import PI
 
@@ -21,5 +21,5 @@ def format_named(name: str) -> Format:
 
 
 def format_of(line: bytes) -> Format:
-    """The format of a file that begins so; ours, where nobody knows it."""
+    """Return the format of a file with this first line; zot's own if it is unknown."""
     return next((format for format in formats() if format.owns(line)), ZOT)

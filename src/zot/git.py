@@ -1,8 +1,8 @@
-"""Run git on trees that a stranger may have filled, without running a program of the stranger's.
+"""Runs git on untrusted trees without running any program that they name.
 
 Every git that zot starts is started by `_start` below; a test finds any other place. A repository
-may name programs in its configuration, bring hooks, and hold further repositories (submodules,
-clones, traps) with a configuration of their own. Callers name plumbing that reads the files of one
+may name programs in its configuration, contain hooks, and hold further repositories (submodules,
+clones, traps) with their own configuration. Callers use plumbing that reads the files of one
 repository only: never `status`, `add`, `commit` or `merge`, which run git inside nested ones.
 """
 
@@ -20,7 +20,7 @@ from zot.errors import ZotError
 from zot.text import printable
 
 GIT_SECONDS = 300.0
-"""A checkout of a very large repository takes minutes; what takes longer hangs."""
+"""Timeout in seconds: a checkout of a very large repository takes minutes."""
 MAX_DIFF = 16 * 1024 * 1024
 _SETTINGS = {
     "core.hooksPath": "/dev/null",
@@ -40,8 +40,8 @@ _SETTINGS = {
     "submodule.recurse": "false",
     "fetch.recurseSubmodules": "false",
 }
-# Programs that the repository's own configuration may name, and their replacements. Programs in the
-# user's configuration run: large files and encrypted ones need them.
+# Settings by which the repository's own configuration may name programs, and their replacements.
+# Programs in the user's configuration do run: large files and encrypted ones need them.
 _PROGRAMS = (
     (r"filter\..*\.(clean|smudge|process)", ""),
     (r"filter\..*\.required", "false"),
@@ -70,13 +70,13 @@ _AS_ZOT = {
 
 
 class GitError(ZotError):
-    """git said no; the message has its words."""
+    """A git command failed; the message contains its output."""
 
     code = "git"
 
 
 class Git:
-    """One repository and the directory it looks at."""
+    """A repository and its working directory."""
 
     def __init__(
         self,
@@ -85,14 +85,14 @@ class Git:
         git_dir: str = "",
         held: tuple[int, ...] = (),
     ) -> None:
-        """`held`: descriptors of locks, which last until git has ended, too."""
+        """`held`: descriptors of locks, inherited by git so that they also last until it ends."""
         self.directory = directory
         self._environment = environment
         self._held = held
         self._place = (f"--git-dir={git_dir}", f"--work-tree={directory}") if git_dir else ()
 
     def run(self, *words: str, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
-        """What git printed. Raises GitError."""
+        """Run git and return its output. Raises GitError."""
         done = self.attempt(*words, env=env, stdin=stdin)
         if done.returncode:
             raise GitError(f"git {words[0]} failed in {self.directory!r}: {_reason(done)}")
@@ -107,7 +107,7 @@ class Git:
     def attempt(
         self, *words: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
-        """What git says, with none of the programs that the repository names."""
+        """Run git without any program that the repository names; return the completed process."""
         return self._run(words, {**self._tamed, **(env or {})}, stdin)
 
     @cached_property
@@ -140,11 +140,11 @@ class Git:
             raise GitError(f"cannot run git in {self.directory!r}: {error.strerror}") from error
 
     def names(self, *words: str, env: Mapping[str, str] | None = None) -> list[str]:
-        """Paths that git prints with -z."""
+        """Return the paths that git prints with -z."""
         return self.run(*words, env=env).split("\0")[:-1]
 
     def commit_tree(self, tree: str, parents: Sequence[str], message: str) -> str:
-        """Make a commit that no branch has yet; its id."""
+        """Make a commit that is on no branch yet; return its id."""
         words = [word for parent in parents for word in ("-p", parent)]
         text = message.encode(errors="replace")
         made = self.run("commit-tree", tree, *words, "-F", "-", env=self.identity(), stdin=text)
@@ -152,17 +152,17 @@ class Git:
 
     @property
     def git_dir(self) -> Path:
-        """The folder with HEAD and the index of this checkout."""
+        """Folder with HEAD and the index of this checkout."""
         return Path(self.run("rev-parse", "--absolute-git-dir").removesuffix("\n"))
 
     @property
     def common_dir(self) -> Path:
-        """The folder that all checkouts of the repository share."""
+        """Folder that all checkouts of the repository share."""
         said = self.run("rev-parse", "--git-common-dir").removesuffix("\n")
         return Path(self.directory, said).resolve()
 
     def identity(self) -> dict[str, str]:
-        """Who commits: the user, or zot where none is configured."""
+        """Return variables that make zot the committer if no user is configured; else none."""
         return {} if self.succeeds("var", "GIT_COMMITTER_IDENT") else _AS_ZOT
 
 
@@ -191,14 +191,14 @@ def _start(
 
 
 def _absolute_path(environment: Mapping[str, str]) -> str:
-    """PATH without `.`, empty and other relative parts: git works in a stranger's directory."""
+    """Return PATH without `.`, empty and other relative parts: git works in untrusted trees."""
     parts = environment.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(part for part in parts if Path(part).is_absolute())
 
 
 def _is_for_git(name: str, value: str) -> bool:
-    """Whether git may see a variable. Filters of the user's would see keys; GIT_DIR and the like
-    lead git to another repository than the named one."""
+    """Return whether git may see a variable. Secrets would reach the user's filter programs;
+    GIT_DIR and similar ones lead git to another repository than the named one."""
     if name.startswith("GIT_"):
         return name in ("GIT_SSL_CAINFO", "GIT_EXEC_PATH") and Path(value).is_absolute()
     return not any(word in name.upper() for word in ("KEY", "TOKEN", "SECRET", "PASSW"))
@@ -210,7 +210,7 @@ def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
 
 
 def top_level(directory: str, environment: Mapping[str, str]) -> str:
-    """The checkout that the directory lies in; empty: it lies in none."""
+    """Return the root of the checkout that contains the directory; empty if there is none."""
     if not Path(directory).is_dir():
         raise GitError(f"{directory!r} is not a directory")
     git = Git(directory, environment)

@@ -1,8 +1,8 @@
-"""What a run takes from the process around it: variables, directories, where zot keeps its files.
+"""Inputs of a run from its process: environment variables, directories, where zot keeps its files.
 
-Only the composition roots (cli, sdk, build) ask the process; the rest is handed a Surroundings, or
-the part of it that it needs, so that agents side by side may differ (tests/test_layers.py). Plain
-string paths: `zot rpc` loads this before its first answer, and pathlib would cost it several
+Only the composition roots (cli, sdk, build) read them from the process; all other code is passed a
+Surroundings, or a part of it, so that agents in one process may differ (tests/test_layers.py).
+Plain string paths: `zot rpc` loads this before its first answer, and pathlib would cost it several
 milliseconds.
 """
 
@@ -15,32 +15,32 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
-"""The variable with the token that a client must say first; it is kept from every child."""
+"""Variable with the token that a client must send first; hidden from every child process."""
 SWARM_TOKEN = "ZOT_SWARM_TOKEN"
-"""The variable with the token of the hub, on a machine that only works for it."""
+"""Variable with the hub's token, on a machine that only works for the hub."""
 
 
 class Surroundings(Struct, frozen=True):
-    """Made once at the root of a program, and handed down."""
+    """Environment and directories; made once at the root of a program and passed down."""
 
     environ: Mapping[str, str]
     home: str
     """zot's own directory."""
     user: str
-    """The user's: what `~` means."""
+    """The user's home directory, for `~`."""
     cwd: str = ""
-    """What relative paths of the user's start from; empty: it is gone."""
+    """Base of the user's relative paths; empty if the directory no longer exists."""
 
     def absolute(self, path: str) -> str:
-        """The path as the user means it, without a `..` in it; empty when there is nothing that a
-        relative one could start from."""
+        """Return the absolute path without `..`; empty for a relative path if there is no working
+        directory."""
         if not self.cwd and not os.path.isabs(path):
             return ""
         return os.path.normpath(os.path.join(self.cwd, path))
 
 
 def of_process() -> Surroundings:
-    """Those of this process. Its variables are looked up when they are needed, not copied."""
+    """Return this process's Surroundings. Variables are looked up when needed, not copied."""
     try:
         cwd = os.getcwd()
     except OSError:
@@ -53,14 +53,14 @@ def user_dir(environ: Mapping[str, str]) -> str:
 
 
 def expand_user(path: str, environ: Mapping[str, str]) -> str:
-    """The path with `~` filled in, as these variables have it, or `~NAME` of a user there is."""
+    """Expand `~` according to these variables, or `~NAME` of an existing user."""
     if path == "~" or path.startswith("~/"):
         return user_dir(environ) + path[1:]
     return os.path.expanduser(path)
 
 
 def home_dir(environ: Mapping[str, str]) -> str:
-    """`$ZOT_HOME`, else the platform's place for state. Nothing is created by asking."""
+    """Return `$ZOT_HOME`, or else the platform's directory for state. Creates nothing."""
     user = user_dir(environ)
     if explicit := environ.get("ZOT_HOME"):
         return expand_user(explicit, environ)
@@ -74,14 +74,14 @@ def home_dir(environ: Mapping[str, str]) -> str:
 
 
 def own_command(*words: str) -> list[str]:
-    """What starts another zot. `-P`: the working directory may be a stranger's, and hold a file
-    with the name of a module."""
+    """Return the argv that starts another zot. `-P`: the working directory is untrusted and may
+    contain a file with the name of a module."""
     return [sys.executable, "-P", "-m", "zot", *words]
 
 
 def own_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables for another zot, which may work in a stranger's directory: a part of PYTHONPATH
-    that is empty or relative would make Python run files of that directory."""
+    """Return the variables for another zot, without empty and relative parts of PYTHONPATH, which
+    would make Python run files of an untrusted working directory."""
     parts = environ.get("PYTHONPATH", "").split(os.pathsep)
     path = os.pathsep.join(part for part in parts if os.path.isabs(part))
     others = {name: value for name, value in environ.items() if name != "PYTHONPATH"}
@@ -89,7 +89,7 @@ def own_environ(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def may_have_extensions(named: Sequence[str], cwd: str, home: str, *, search: bool) -> bool:
-    """Whether there can be an extension to start: one was named, or the project or the user has
-    a folder for them."""
+    """Return whether there can be an extension to start: one was named, or the project or the user
+    has a folder for them."""
     folders = (f"{cwd}/.zot/extensions", f"{home}/extensions")
     return bool(named) or (search and any(map(os.path.isdir, folders)))

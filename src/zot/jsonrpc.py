@@ -1,5 +1,5 @@
-"""JSON-RPC 2.0 as ACP and MCP speak it: one message a line (or a body), no batches. No input or
-output here, and nothing of what a method means.
+"""JSON-RPC 2.0 as used by ACP and MCP: one message per line (or body), no batches. Does no I/O and
+does not interpret methods.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 REQUEST_CANCELLED = -32800
-"""Not of JSON-RPC itself, but of protocols that let a request be cancelled."""
+"""Error code not of JSON-RPC itself, but of protocols with cancellable requests."""
 
 RpcId = int | float | str | None
-"""What whoever asked called the request; null is one, too."""
+"""Id that the requester chose; null is valid, too."""
 NO_PARAMS = Raw(b"{}")
 
 
@@ -40,7 +40,7 @@ class RpcNotification(Frozen):
 
 
 class RpcFault(Frozen, omit_defaults=True):
-    """An error as the wire has it."""
+    """An error in its wire form."""
 
     code: int
     message: str = ""
@@ -48,7 +48,7 @@ class RpcFault(Frozen, omit_defaults=True):
 
 
 class RpcAnswer(Frozen):
-    """What the other side answers: a result, or a fault."""
+    """A response of the other side: a result, or a fault."""
 
     id: RpcId
     result: Raw = Raw(b"null")
@@ -56,7 +56,7 @@ class RpcAnswer(Frozen):
 
 
 class RpcGarbage(Frozen):
-    """A line that is no message. `fault` says why; it is answered, with a null id."""
+    """A line that is no message. `fault` says why; it is sent back with a null id."""
 
     fault: RpcFault
 
@@ -65,7 +65,7 @@ RpcMessage = RpcRequest | RpcNotification | RpcAnswer | RpcGarbage
 
 
 class RpcError(Exception):
-    """Raised by whoever handles a request: it becomes the request's answer."""
+    """Raised by the handler of a request; becomes the request's response."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -76,7 +76,7 @@ class RpcError(Exception):
 
 
 class _Envelope(Struct):
-    """Any message. The version is not looked at: what else could it be?"""
+    """Any message. The `jsonrpc` version is not checked."""
 
     id: RpcId | UnsetType = UNSET
     method: str | UnsetType = UNSET
@@ -89,7 +89,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def read_message(line: bytes) -> RpcMessage:
-    """One line or body as a message; never raises."""
+    """Parse one line or body as a message; never raises."""
     try:
         check_numbers(line)
         envelope = decode_line(line, _decode_envelope)
@@ -140,8 +140,8 @@ TakeAnswer = Callable[[RpcAnswer], None]
 
 
 class OpenRequests:
-    """Requests of ours that were not answered yet. Each is taken once, whoever comes first: the
-    answer, the one who gives up, or the end of the connection. Safe to use from any thread.
+    """Our own unanswered requests. Each ends once, with whichever comes first: the response, a
+    `drop`, or the end of the connection. Safe to use from any thread.
     """
 
     def __init__(self) -> None:
@@ -151,8 +151,8 @@ class OpenRequests:
         self._closed: RpcFault | None = None
 
     def add(self, take: TakeAnswer) -> int:
-        """The id of a new request. `take` gets its answer, in the thread that read it; at once
-        when the connection has ended."""
+        """Return the id of a new request. `take` gets its response, in the thread that read it; at
+        once when the connection has ended."""
         with self._lock:
             self._last += 1
             id = self._last
@@ -164,7 +164,7 @@ class OpenRequests:
         return id
 
     def settle(self, answer: RpcAnswer) -> bool:
-        """Hand on an answer; False if nobody waits for it: it is late, or makes no sense."""
+        """Pass on a response; return False if no request waits for it: it is late or invalid."""
         with self._lock:
             take = self._open.pop(answer.id, None)
         if take is None:
@@ -173,12 +173,12 @@ class OpenRequests:
         return True
 
     def drop(self, id: RpcId) -> bool:
-        """Give up on a request: its answer will be ignored. False: it was answered before."""
+        """Give up a request, so that its response is ignored; False if it was already answered."""
         with self._lock:
             return self._open.pop(id, None) is not None
 
     def close(self, fault: RpcFault) -> None:
-        """The connection ended: this is the answer to all that is open, and to all that comes."""
+        """End the connection: answer all open and all future requests with this fault."""
         with self._lock:
             self._closed = fault
             waiting, self._open = self._open, {}

@@ -1,9 +1,9 @@
-"""A spending limit that several processes share: a file with what was spent and what is reserved.
+"""A spending limit that several processes share: a file with spent and reserved amounts.
 
-Before a model call its worst case is reserved, and afterwards what it did cost is booked. A call
-is let through when everything spent and reserved stays within the limit; when nobody else has a
-reservation and something is left, it is let through too, so the limit is passed by one call at
-most. Who does not fit waits for the others. Time cannot be reserved: it is booked as it passes.
+Before a model call its worst case is reserved, and afterwards its actual cost is booked. A call
+is allowed if everything spent and reserved stays within the limit; it is also allowed if there is
+no other reservation and something is left, so the limit is exceeded by one call at most. Other
+calls wait. Time cannot be reserved: it is booked as it passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Amount(Struct, frozen=True):
     usd: float = 0.0
     tokens: int = 0
     seconds: float = 0.0
-    """At work: the model thinks or a tool runs."""
+    """Working time: the model generates or a tool runs."""
 
     def __add__(self, other: Amount) -> Amount:
         return Amount(
@@ -35,14 +35,14 @@ class Amount(Struct, frozen=True):
 
 
 class Spending(Struct, frozen=True):
-    """What the file holds."""
+    """The content of the file."""
 
     max_usd: float | None = None
     max_tokens: int | None = None
     spent: dict[str, Amount] = {}
-    """By the name of who spent it."""
+    """Amounts by the name of the spender."""
     reserved: dict[str, Amount] = {}
-    """By the process that may be spending it now."""
+    """Amounts by the process that may be spending them now."""
     max_minutes: float | None = None
 
     def total(self) -> Amount:
@@ -106,21 +106,21 @@ class Ledger:
             cancel.sleep(LOOK_SECONDS)
 
     def book(self, who: str, name: str, spent: Amount) -> None:
-        """What `name` has spent altogether; its process `who` reserves nothing more for it."""
+        """Set the total spent by `name`, and remove the reservation of its process `who`."""
         with locked(self._path):
             spending = self.read()
             others = {key: held for key, held in spending.reserved.items() if key != who}
             self._write(spending, spent={**spending.spent, name: spent}, reserved=others)
 
     def book_time(self, spent: Mapping[str, Amount]) -> None:
-        """What these have spent by now, in the middle of their work: reservations stay."""
+        """Set the totals that these have spent so far during their work; reservations stay."""
         with locked(self._path):
             spending = self.read()
             self._write(spending, spent={**spending.spent, **spent})
 
     def release(self, alive: frozenset[str]) -> None:
-        """Reservations of processes that are gone count as spent: what a call that was cut off did
-        cost is not known."""
+        """Book reservations of processes that are gone as spent: the cost of an interrupted call is
+        not known."""
         with locked(self._path):
             spending = self.read()
             gone = {key: held for key, held in spending.reserved.items() if key not in alive}

@@ -1,4 +1,4 @@
-"""Framing: bytes to lines and objects to lines. It knows nothing of what a line means."""
+"""Framing: bytes to lines and objects to lines. Lines are not interpreted here."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from zot.text import check_nesting, encode_json, escaped, plain_json, whole_esca
 
 MAX_LINE = 16 * 1024 * 1024
 LONGEST_NUMBER = 4300
-"""Digits; Python refuses to turn longer ones into an integer."""
+"""Maximum number of digits; Python refuses to convert longer ones to an integer."""
 
 START = 64 * 1024
-"""Bytes that are kept of a line that is too long."""
+"""Number of bytes kept of a line that is too long."""
 
 _BOM = b"\xef\xbb\xbf"
 _LONG_NUMBER = rb"(?<![0-9])[0-9]{%d}" % LONGEST_NUMBER
 
 
 class LineTooLong:
-    """Stands in for a line that was skipped because it went past the limit."""
+    """Placeholder for a line that was skipped because it exceeded the limit."""
 
     def __init__(self, limit: int, start: bytes) -> None:
         self.limit = limit
         self.start = start
-        """Its first bytes, for whoever can tell from them what it was."""
+        """The first bytes of the line, from which callers may identify it."""
 
 
 class LineCutter:
-    """Cuts bytes at LF, and only there: every line as it was, without its LF. What is not whole yet
-    is kept, and joined once, however long the line becomes."""
+    """Splits bytes at LF only: every line unchanged, without its LF. Pieces of an incomplete line
+    are buffered and joined once, however long the line becomes."""
 
     def __init__(self) -> None:
         self._held: list[bytes] = []
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes."""
+        """Return the lines that `data` completes."""
         *lines, rest = data.split(b"\n")
         if lines and self._held:
             lines[0] = b"".join((*self._held, lines[0]))
@@ -53,20 +53,20 @@ class LineCutter:
 
 
 class LineSplitter:
-    """Cuts a byte stream at LF, and only there. A line past the limit is skipped, not fatal: it is
-    told at its end, when its sender has written it all, or `at_once`, as its end may never come.
+    """Splits a byte stream at LF only. A line over the limit is skipped, not fatal: it is reported
+    at its end, when its sender has written it all, or `at_once`, as its end may never come.
     """
 
     def __init__(self, limit: int = MAX_LINE, *, at_once: bool = False) -> None:
         self._limit = limit
         self._at_once = at_once
-        self._held = bytearray()  # not a list of pieces: a client may send one byte at a time
+        self._held = bytearray()  # no list of pieces: a client may send one byte at a time
         self._skipping = False
         self._first = True
 
     def feed(self, data: bytes) -> Iterable[bytes | LineTooLong]:
-        """The lines that `data` completes, stripped of white space; blank lines are dropped. All
-        of them have to be taken before more is fed."""
+        """Return the lines that `data` completes, stripped of white space and without blank lines.
+        The caller must consume all of them before the next call."""
         if (
             data.find(b"\n") != len(data) - 1
             or self._held
@@ -75,7 +75,7 @@ class LineSplitter:
             or len(data) > self._limit
         ):
             return self._lines(data)
-        line = data[:-1].strip(b" \t\r")  # one that came whole and alone, as most do
+        line = data[:-1].strip(b" \t\r")  # a single complete line, the most common case
         return (line,) if line else ()
 
     def _lines(self, data: bytes) -> Iterator[bytes | LineTooLong]:
@@ -85,14 +85,14 @@ class LineSplitter:
                 yield from self._add(piece)
                 line = self.finish()
             else:
-                line = piece.strip(b" \t\r") or None  # a line that came whole, as most do
+                line = piece.strip(b" \t\r") or None  # a complete line, the most common case
             if line is not None:
                 yield line
         if rest:
             yield from self._add(rest)
 
     def finish(self) -> bytes | LineTooLong | None:
-        """What came after the last LF."""
+        """Return the data after the last LF as a line, or None, and reset."""
         line, skipped = bytes(self._held), self._skipping
         first, self._first = self._first, False
         self._held, self._skipping = bytearray(), False
@@ -114,8 +114,8 @@ class LineSplitter:
 
 
 def decode_line(line: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """Decode one line; half of a surrogate pair in it becomes U+FFFD. Raises CommandError:
-    `parse_error`: it is not JSON; `invalid_params`: it is, of another shape."""
+    """Decode one line; half of a surrogate pair becomes U+FFFD. Raises CommandError:
+    `parse_error` if it is not JSON, `invalid_params` if it has the wrong shape."""
     try:
         check_nesting(line)
         return decode(readable(line))
@@ -127,7 +127,7 @@ LINE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def line_error(error: Exception) -> CommandError:
-    """What to say when a decoder of a line raised one of LINE_ERRORS."""
+    """Convert one of LINE_ERRORS, raised by a decoder, to a CommandError."""
     if isinstance(error, msgspec.ValidationError):
         return CommandError(f"invalid_params: {error}")
     reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
@@ -135,11 +135,11 @@ def line_error(error: Exception) -> CommandError:
 
 
 def readable(line: bytes) -> bytes:
-    """The line with halves of surrogate pairs replaced, as a decoder can read it.
+    """Return the line with halves of surrogate pairs replaced, so that a decoder can read it.
 
     Raises:
-        UnicodeDecodeError: it is not UTF-8. A decoder skips fields it does not know without
-            looking, and hands on raw ones; those bytes must not come back on the wire.
+        UnicodeDecodeError: it is not UTF-8. Decoders do not check unknown fields and pass on raw
+            ones; such bytes must not come back on the wire.
     """
     if not line.isascii():
         line.decode()
@@ -147,19 +147,19 @@ def readable(line: bytes) -> bytes:
 
 
 def check_numbers(line: bytes) -> None:
-    """Refuse a number that no Python integer can hold, also in a field that nobody reads. Raises
-    msgspec.ValidationError: there is one."""
+    """Refuse a number too long for a Python integer, even in an unused field. Raises
+    msgspec.ValidationError."""
     if len(line) < LONGEST_NUMBER:
         return
-    # A look at every 400th byte is enough to know that there is no such run, and much quicker.
-    # A run is looked at from its start only: from each of its digits, it would cost their square.
+    # Checking every 400th byte is enough to rule out such a run of digits, and much faster. A run
+    # is matched from its start only: from each of its digits, the time would be quadratic.
     if re.search(rb"[0-9]{10}", line[::400]) and re.search(_LONG_NUMBER, line):
-        msgspec.json.decode(line)  # says "out of range", unless the digits are inside a string
+        msgspec.json.decode(line)  # raises "out of range", unless the digits are in a string
 
 
 def encode_line(value: Any) -> bytes:
-    """One object as one line that no reader can split wrongly; half a character becomes U+FFFD."""
-    try:  # as encode_json, in one step less for each delta
+    """Encode an object as a line that no reader splits wrongly; half a character becomes U+FFFD."""
+    try:  # like encode_json, with one call less for each delta
         data = plain_json(value)
     except (ValueError, OverflowError):
         data = encode_json(value)
@@ -167,7 +167,7 @@ def encode_line(value: Any) -> bytes:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write every byte, also to a pipe that somebody set to non-blocking."""
+    """Write every byte, also to a non-blocking pipe."""
     view = memoryview(data)
     while view:
         try:
@@ -177,19 +177,19 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def poke(fd: int) -> None:
-    """Wake whoever waits for the other end of a pipe."""
+    """Wake the reader at the other end of a pipe."""
     try:
         os.write(fd, b"\0")
     except OSError:
-        pass  # it is full of reasons to wake up, or the end has come
+        pass  # the pipe is full, so the reader wakes anyway, or it is closed
 
 
 def ready(
     *reading: int, writing: Collection[int] = (), timeout: float | None = None
 ) -> Collection[int]:
-    """Wait for one of the descriptors, up to `timeout` seconds; those that can be used, or failed.
+    """Wait for the descriptors, up to `timeout` seconds; return those that are ready or failed.
 
-    Not by select(), which takes no descriptors above 1023.
+    select() is not used, since it takes no descriptors above 1023.
     """
     poll = select.poll()
     for fd in reading:
@@ -198,5 +198,5 @@ def ready(
         poll.register(fd, select.POLLOUT)
     events = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
     if sys.platform == "darwin" and any(flags & select.POLLNVAL for _, flags in events):
-        return sum(select.select(reading, writing, (), timeout), [])  # it cannot poll a terminal
+        return sum(select.select(reading, writing, (), timeout), [])  # macOS cannot poll terminals
     return {fd for fd, _ in events}

@@ -1,14 +1,15 @@
-"""What other programs obey when they merely find it in a directory: `.git`, an editor's tasks, the
-shape of a repository. A command in the jail could leave such a thing for the user's own git.
+"""Finds and renames things that other programs obey merely because they are in a directory: `.git`,
+an editor's tasks, files in the shape of a repository. A jailed command could plant one of them for
+the user's own git.
 
-Nothing can forbid a name to a process that may write the directory. So what is there before a
-command is made read-only for it (tools/jail.py), and what appeared is renamed when the command has
-ended. By then its keeper has left no process of it, so nothing can put it back, and zot has told
-nobody of the result yet: the next program outside does not meet it. While a command runs for long,
-in the background above all, what appears is renamed from time to time (tools/jail.py: Watch).
+A process that may write a directory cannot be forbidden a name in it. So things that exist before a
+command are read-only for it (tools/jail.py), and things that appeared are renamed when the command
+has ended. By then its keeper has ended all its processes, so nothing can put them back, and zot has
+not reported the result yet, so the next program outside does not meet them. While a command runs
+for long, mostly in the background, new things are renamed periodically (tools/aftermath.py: Watch).
 
-A directory that cannot be listed could hide such a thing. One that was there before is read-only
-for the command; one that a command made is opened up and looked into.
+A directory that cannot be listed could hide such a thing. If it existed before the command, it is
+read-only for it; if a command made it, zot changes its mode and searches it.
 
 Standard library only: a keeper loads it when zot was killed.
 """
@@ -26,78 +27,78 @@ from typing import NamedTuple
 from zot.beneath import FOLDER, LOOK, identity, open_plain, parts_of
 
 PROTECTED = (".git", ".zot")
-"""What git and zot would run or obey later, outside of any jail."""
+"""Names that git and zot would run or obey later, outside of any jail."""
 OBEYED = frozenset(PROTECTED) | {
     *(".mcp.json", ".vscode", ".idea", ".envrc", ".claude", ".codex", ".cursor", ".husky"),
     *(".gemini", ".zed", ".kiro", ".githooks", ".pre-commit-config.yaml"),
 }
-"""Likewise, by these and by the programs they are named after. Not writable, at any depth."""
+"""PROTECTED and the names that editors and other agents obey. Not writable, at any depth."""
 MAX_ENTRIES = 500_000
 MAX_SECONDS = 5.0
 FRESH = 100_000_000
-"""Nanoseconds: a directory that changed this shortly before it was listed may change once more
-without its time showing it."""
+"""Nanoseconds. A directory that changed this shortly before it was listed may change again with
+the same timestamp."""
 MAX_COVERS = 100
-"""Mounts are made one by one for every command."""
+"""Number of covers beyond which directories are covered instead: mounts are made one by one."""
 LIST = os.O_RDONLY | FOLDER | getattr(os, "O_CLOEXEC", 0)
 ROUNDS = 5
-"""How often a tree is looked through again after something was renamed: in it may be more."""
+"""Maximum number of searches of a tree: a renamed directory may contain more things."""
 
 Key = tuple[int, int]
-"""A device and an inode: a directory above may be renamed."""
+"""Device and inode, which stay the same when a directory above is renamed."""
 
 
 def is_obeyed(name: str) -> bool:
-    return name[:1] == "." and name.casefold() in OBEYED  # some file systems take .GIT for .git
+    return name[:1] == "." and name.casefold() in OBEYED  # some file systems ignore case
 
 
 def is_repository(names: Collection[str]) -> bool:
-    """Whether git takes a directory with these names for a repository, without any `.git`."""
+    """Return whether git treats a directory with these names as a repository without a `.git`."""
     return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
 
 
 class Thing(NamedTuple):
     path: str
-    """Below the root. Of a repository's shape: its HEAD, without which git does not see it."""
+    """Path below the root. For a bare repository: its HEAD, without which git does not see it."""
     key: Key
     is_link: bool = False
 
     @property
     def cover(self) -> str:
-        """What must be read-only, so that it stays as it is."""
+        """The path that must be read-only to keep the thing unchanged."""
         folder, _, name = self.path.rpartition("/")
         return self.path if is_obeyed(name) else folder or self.path
 
 
 class Listed(NamedTuple):
-    """A directory as it was when it was last listed."""
+    """The cached listing of a directory."""
 
     key: Key
     changed: int
     folders: list[str]
     things: list[Thing]
     linked: list[tuple[Key, int, str]]
-    """Files with several names: how many names, and the one here."""
+    """Files with several hard links: key, number of links, and the path here."""
 
 
 class Look(NamedTuple):
-    """What a survey saw of a tree."""
+    """The result of one survey of a tree."""
 
     things: Mapping[Key, Thing]
     closed: Mapping[Key, str]
     """Directories that cannot be listed."""
     linked: list[str]
-    """Files with another name that is not in the tree: to write them is to write outside."""
+    """Files with a hard link outside the tree: writing them writes outside."""
     began: int
-    """Nanoseconds of the clock that files have their times from."""
+    """Start time in nanoseconds, on the clock of file timestamps."""
     finished: bool
-    """False: there was no time for all of it; what lies deeper was not looked at."""
+    """False if MAX_ENTRIES or MAX_SECONDS was reached and deeper directories were not searched."""
     opened: tuple[str, ...] = ()
     """Directories that could not be listed until this look changed their mode."""
 
     def had(self, thing: Thing, root: str) -> bool:
-        """Whether it was there. Where there was no time to see it, it was if it has not changed
-        since: the user's own must not be taken for a command's."""
+        """Return whether the thing was there. After an unfinished look, an unchanged thing counts
+        as old: the user's own must not be mistaken for a command's."""
         if thing.key in self.things or self.finished:
             return thing.key in self.things
         try:
@@ -108,7 +109,7 @@ class Look(NamedTuple):
 
 
 class Survey:
-    """Finds them in a tree. A directory that did not change is not listed again."""
+    """Finds obeyed things in a tree. A directory that did not change is not listed again."""
 
     def __init__(self, root: str, folder: int) -> None:
         """`folder`: the root's descriptor, which the caller holds."""
@@ -117,8 +118,8 @@ class Survey:
         self._known: dict[str, Listed] = {}
 
     def look(self, closed: Collection[Key] = (), *, opening: bool = False) -> Look:
-        """`opening`: let a directory that cannot be listed be listed, if its owner is the user,
-        unless it is one of the `closed`, which are not entered."""
+        """Search the tree. `opening`: make the user's directories listable where they are not.
+        Directories in `closed` are neither changed nor entered."""
         began, deadline = time.time_ns(), time.monotonic() + MAX_SECONDS
         seen: dict[str, Listed] = {}
         shut: dict[Key, str] = {}
@@ -169,12 +170,12 @@ class Survey:
         try:
             status = os.stat(os.path.join(self.root, path), follow_symlinks=False)
         except OSError:
-            return False  # it went away, or the path is too long to be said at once
+            return False  # it went away, or the path is too long for one system call
         return (known.key, known.changed) == (identity(status), status.st_ctime_ns)
 
     def _shut(self, path: str) -> tuple[Key, str]:
-        """The directory on the way to a path that keeps us from listing it. Raises OSError: it
-        went away."""
+        """Return the deepest directory on a path that can be opened: it prevents the listing.
+        Raises OSError: it went away."""
         parts = parts_of(path)
         while True:
             try:
@@ -187,8 +188,8 @@ class Survey:
             return key, "/".join(parts)
 
     def _open_up(self, path: str) -> bool:
-        """Give the user all rights to a directory that lacks some; False: it has them, or belongs
-        to another user."""
+        """Give the user all missing rights to a directory; return False if none is missing, or it
+        belongs to another user."""
         fd = open_plain(self._folder, path, LOOK)
         try:
             mode = stat.S_IMODE(os.fstat(fd).st_mode)
@@ -211,10 +212,10 @@ def _read(path: str, status: os.stat_result, entries: Iterable[os.DirEntry[str]]
             folders.append(entry.name)
             continue
         try:
-            # Not `inode()` and the directory's device: some file systems say others there.
+            # `inode()` and the directory's device differ from stat on some file systems.
             file = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
-            continue  # it went away, which must not hide the others
+            continue  # it went away; still look at the other entries
         if is_obeyed(entry.name):
             things.append(Thing(below, identity(file), entry.is_symlink()))
         elif stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
@@ -237,23 +238,23 @@ def _linked_outside(folders: Iterable[Listed]) -> list[str]:
 
 
 class Aftermath(NamedTuple):
-    """What was done about the things that commands left."""
+    """Actions taken on the things that commands left."""
 
     renamed: list[tuple[Thing, str]]
-    """With the new name."""
+    """Each thing with its new name."""
     failed: list[tuple[str, OSError]]
     opened: list[str]
-    """Directories that could not be listed, and can be now."""
+    """Directories that were made listable."""
     unseen: list[str]
-    """Directories that still cannot."""
+    """Directories that still cannot be listed."""
     finished: bool
 
 
 def put_right(
     survey: Survey, folder: int, is_old: Callable[[Thing], bool], before: Look
 ) -> Aftermath:
-    """Rename what is not old, so that nothing obeys it. `before`: the directories that could not
-    be listed then were read-only, and are left alone."""
+    """Rename things that are not old, so that nothing obeys them. Directories that could not be
+    listed in `before` were read-only for the command and are left alone."""
     after = Aftermath([], [], [], [], finished=True)
     now = before
     for _ in range(ROUNDS):
@@ -276,7 +277,7 @@ def put_right(
 
 
 def make_harmless(thing: Thing, root: int) -> str:
-    """Rename it; its new name, or nothing if it is no longer there."""
+    """Rename the thing; return its new name, or "" if it is no longer there."""
     folder, _, name = thing.path.rpartition("/")
     changed = f"{name}.jailed-{os.urandom(3).hex()}"
     try:
@@ -284,7 +285,7 @@ def make_harmless(thing: Thing, root: int) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     try:
-        # Another one of that name may be the user's own, of a directory that was moved here.
+        # A different file of that name may be the user's, in a directory that was moved here.
         if identity(os.stat(name, dir_fd=fd, follow_symlinks=False)) != thing.key:
             return ""
         try:
@@ -300,7 +301,7 @@ def make_harmless(thing: Thing, root: int) -> str:
 
 
 def few_covers(paths: Iterable[str]) -> list[str]:
-    """Paths that hold all of these; instead of too many, the directories that they are in."""
+    """Return paths that contain all of these; beyond MAX_COVERS, directories above them instead."""
     covers = set(paths)
     while len(covers) > MAX_COVERS:
         depth = max(path.count("/") for path in covers)

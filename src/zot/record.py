@@ -1,12 +1,12 @@
-"""Remembers, on disk, what a jail's directory held before the first of the commands that run now.
+"""Records, on disk, what a jail's directory held before the first of the commands that run now.
 
-The file outlives a zot that is killed: the last keeper of its commands, or the next zot that starts
-in the directory, renames what they left (obeyed.py). Everybody with something in the jail holds a
-shared lock on the file, so whoever gets it alone knows that nothing runs there. A second zot in the
-same directory takes over what the first one saw: a repository that a command of the first has just
-made is no older for it. The first byte says whether the rest still counts.
+The file outlives a killed zot: the last keeper of its commands, or the next zot that starts in the
+directory, renames what they left (obeyed.py). Each process with something in the jail holds a
+shared lock on the file, so a process that gets the exclusive lock knows that nothing runs there. A
+second zot in the same directory reuses the first one's look, so a repository that a command of the
+first has just made does not count as old. The first byte says whether the rest is still valid.
 
-Standard library only, as obeyed.py.
+Standard library only, like obeyed.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zot.obeyed import PROTECTED, Aftermath, Look, Survey, Thing, put_right
 MAX_BYTES = 64 << 20
 IN_USE, OVER = b"+", b"-"
 LATER = 15_000_000_000
-"""Nanoseconds after a killed zot last touched its record: what is newer is not of its commands."""
+"""Nanoseconds after the last touch of a killed zot's record; newer things are not its commands'."""
 
 
 def record_path(home: str, root: str) -> str:
@@ -31,7 +31,7 @@ def record_path(home: str, root: str) -> str:
 
 
 class Record:
-    """An open record. `is_alone`: nobody else uses it, and whoever wants to waits for `share`."""
+    """An open record. `is_alone`: this process has the exclusive lock; others wait in `share`."""
 
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Record:
 
     @classmethod
     def open(cls, path: str, *, create: bool) -> Record | None:
-        """None: there is none."""
+        """Open the record; return None if it is missing and `create` is false."""
         try:
             return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class Record:
         return cls(path, os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o600))
 
     def read(self, root: str) -> Look | None:
-        """What was there; None: it says nothing of that directory."""
+        """Return the recorded look; None if the record is not about that directory or is over."""
         place, look = _parsed(os.pread(self._fd, MAX_BYTES, 0))
         return look if place == root else None
 
@@ -58,7 +58,7 @@ class Record:
         return os.fstat(self._fd).st_mtime_ns
 
     def write(self, root: str, look: Look) -> None:
-        """Only while it is held alone."""
+        """Write the look; the caller holds the exclusive lock."""
         content = {
             "root": root,
             "began": look.began,
@@ -67,24 +67,24 @@ class Record:
             "closed": [(path, *key) for key, path in look.closed.items()],
         }
         data = IN_USE + json.dumps(content).encode()
-        os.pwrite(self._fd, data, 0)  # over the old one: cheaper than blocks of its own each time
+        os.pwrite(self._fd, data, 0)  # in place: cheaper than allocating new blocks each time
         os.ftruncate(self._fd, len(data))
 
     def touch(self) -> None:
-        """Something still runs."""
+        """Set the file's time to now: something still runs."""
         os.utime(self._fd)
 
     def share(self) -> None:
-        """Use it together with others; wait for one that is alone."""
+        """Take the shared lock; wait for a process that has the exclusive one."""
         fcntl.flock(self._fd, fcntl.LOCK_SH)
 
     def take_alone(self) -> bool:
-        """Whether nobody else uses it; if somebody does, it is ours no longer."""
+        """Try to get the exclusive lock; on failure the shared lock is lost too."""
         self.is_alone = _lock(self._fd, fcntl.LOCK_EX)
         return self.is_alone
 
     def leave(self) -> None:
-        """Mark it as over if nobody else uses it, and close it."""
+        """Mark the record as over if nobody else uses it, and close it."""
         if self.take_alone():
             os.pwrite(self._fd, OVER, 0)
         os.close(self._fd)
@@ -94,8 +94,8 @@ class Record:
 
 
 def recover(path: str, root: str) -> Aftermath | None:
-    """Put right what commands of a killed zot left, if nothing runs there any more; None: there
-    was nothing to do. Raises OSError."""
+    """Rename what commands of a killed zot left, if nothing runs there any more; return None if
+    there was nothing to do. Raises OSError."""
     record = Record.open(path, create=False)
     if record is None:
         return None
@@ -119,11 +119,11 @@ def _put_right(root: str, before: Look, ended: int) -> Aftermath:
         path = os.path.join(root, thing.path)
         try:
             if thing.path in PROTECTED and not os.listdir(path):
-                return True  # the cover of what was not there
+                return True  # a cover of a missing name
         except OSError:
             pass  # no directory
         try:
-            return os.lstat(path).st_ctime_ns > ended  # the user's own, made since
+            return os.lstat(path).st_ctime_ns > ended  # made by the user since then
         except OSError:
             return True  # it is gone again
 
@@ -134,7 +134,7 @@ def _put_right(root: str, before: Look, ended: int) -> Aftermath:
 
 
 def overlapping(path: str, root: str) -> list[str]:
-    """Directories above or below this one where something runs in a jail now."""
+    """Return directories above or below this one in which a jailed process runs now."""
     active = []
     folder = os.path.dirname(path)
     for name in os.listdir(folder):
@@ -154,7 +154,7 @@ def overlapping(path: str, root: str) -> list[str]:
 
 
 def _parsed(data: bytes) -> tuple[str, Look]:
-    """The directory that a record tells of; empty: it tells of none."""
+    """Return the directory and the look of a record; "" and an empty look if it is not valid."""
     try:
         content = json.loads(data[1:]) if data[:1] == IN_USE else {}
         things = [
@@ -175,5 +175,5 @@ def _lock(fd: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        pass  # a file system without locks: everybody is alone
+        pass  # a file system without locks: behave as if alone
     return True

@@ -1,7 +1,7 @@
-"""Text and JSON that any program can read. Nothing here knows what the text means.
+"""Text and JSON that any program can read. Texts are not interpreted here.
 
 Half of a surrogate pair comes from models that cut an emoji in two, from clients and from files;
-UTF-8 cannot carry it. It becomes U+FFFD, here and nowhere else.
+UTF-8 cannot represent it. It is replaced by U+FFFD, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from re import Pattern
 
 MAX_NESTING = 500
-"""Levels of arrays and objects in one JSON text. Each version of Python has another limit of its
-own, from a thousand levels to as many as the stack holds."""
+"""Maximum nesting of arrays and objects in one JSON text. Python's own limit depends on its
+version, from a thousand levels to as many as the stack holds."""
 LONGEST_INTEGER = 14_000
-"""Bits; Python writes no number of more than 4300 digits."""
+"""Maximum size of an integer in bits; Python writes no number of more than 4300 digits."""
 
 _LINE_ENDS = tuple((mark.encode(), b"\\u%04x" % ord(mark)) for mark in "\u2028\u2029\u0085")
 _HIGH, _LOW = rb"[89abAB][0-9a-fA-F]{2}", rb"[c-fC-F][0-9a-fA-F]{2}"
@@ -31,24 +31,24 @@ _LONE_HALF = (
     rb"|(?<!\\u[dD]" + _HIGH + rb"\\u[dD])" + _LOW + rb")"
 )
 plain_json = msgspec.json.Encoder().encode
-"""As `encode_json`, for what has only whole characters and numbers; else it raises ValueError or
-OverflowError."""
+"""Like `encode_json`, but raises ValueError or OverflowError for half a surrogate pair or too long
+a number."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
 class Frozen(Struct, frozen=True):
-    """Base of what is made once and not changed: nearly every struct."""
+    """Base of immutable structs: nearly every struct."""
 
 
 def whole_characters(text: str) -> str:
-    """The text with each half of a surrogate pair replaced; two that belong together are joined."""
+    """Replace each lone half of a surrogate pair; join two that belong together."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """A JSON value with all that is no object and no list in it changed, names of fields too."""
+    """Apply `change` to all scalars and field names of a JSON value."""
     if isinstance(value, dict):
         return {change(key): mapped(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -57,7 +57,7 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def whole_value(value: Any) -> Any:
-    """A JSON value with whole characters only, and with numbers that can be written."""
+    """Return a JSON value with whole characters only, and with numbers that can be written."""
     return mapped(value, _whole)
 
 
@@ -69,16 +69,16 @@ def _whole(value: Any) -> Any:
 
 
 def whole_escapes(data: bytes) -> bytes:
-    """JSON text (valid UTF-8) with each escaped half of a surrogate pair replaced."""
+    """Replace each escaped lone half of a surrogate pair in JSON text (valid UTF-8)."""
     if b"\xff" in data or (b"\\ud" not in data and b"\\uD" not in data):
         return data
-    # With the escaped backslashes out of the way, every \u is an escape. 0xff is in no UTF-8.
+    # Once escaped backslashes are replaced, every \u is an escape. UTF-8 never contains 0xff.
     data = _replaced(_LONE_HALF, rb"\\ufffd", data.replace(rb"\\", b"\xff\xff"))
     return data.replace(b"\xff\xff", rb"\\")
 
 
 def check_nesting(data: bytes) -> None:
-    """Refuse JSON that is nested too deeply, also in fields that nobody reads.
+    """Refuse JSON that is nested too deeply, even in unused fields.
 
     Raises:
         RecursionError: it has more than MAX_NESTING levels.
@@ -97,14 +97,14 @@ def check_nesting(data: bytes) -> None:
 
 
 def prepared(*types: Any) -> None:
-    """Have msgspec look at structs now, while their module loads. Where it does so with the first
-    value, two threads that are first at the same time crash the process."""
+    """Have msgspec inspect structs now, while their module loads. If it does so with the first
+    value instead, two threads that are first at the same time crash the process."""
     for type in types:
         msgspec.json.Decoder(type)
 
 
 def encode_json(value: Any) -> bytes:
-    """The value as JSON, whatever its texts and numbers are."""
+    """Encode a value as JSON, whatever its texts and numbers are."""
     try:
         return plain_json(value)
     except (ValueError, OverflowError):  # half a pair, or a number that is too long
@@ -112,12 +112,12 @@ def encode_json(value: Any) -> bytes:
 
 
 def indented_json(value: Any) -> bytes:
-    """The value as JSON that people read and change: a file of ours."""
+    """Encode a value as indented JSON, for files that people read and change."""
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def escaped(data: bytes) -> bytes:
-    """JSON without the characters that some readers take for the end of a line."""
+    """Escape characters in JSON that some readers treat as the end of a line."""
     for mark, escape in _LINE_ENDS:
         if mark in data:
             data = data.replace(mark, escape)
@@ -125,23 +125,23 @@ def escaped(data: bytes) -> bytes:
 
 
 def nearest(word: str, words: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Those that `word` may have been meant to be, the likeliest first."""
+    """Return the words most similar to `word`, the likeliest first."""
     import difflib  # deferred: only for a mistake
 
     near = difflib.get_close_matches(word, list(words), most + 2, cutoff)
-    near.sort(key=lambda other: sorted(other) != sorted(word))  # letters change places most often
+    near.sort(key=lambda other: sorted(other) != sorted(word))  # swapped letters are most common
     return near[:most]
 
 
 _OBEYED = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # escape codes, backspaces, a cursor that returns
-    "\u200e\u200f\u2028-\u202e\u2066-\u2069"  # what makes letters change places
-    "\ud800-\udfff]"  # halves of a character, which cannot be written
+    "\u200e\u200f\u2028-\u202e\u2066-\u2069"  # text direction, line separators
+    "\ud800-\udfff]"  # lone surrogates, which cannot be written
 )
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would obey; joined emoji and all kinds of spaces stay."""
+    """Replace characters that a terminal would interpret; joined emoji and all spaces stay."""
     return _replaced(_OBEYED, "\ufffd", text.replace("\r\n", "\n"))
 
 
@@ -150,24 +150,24 @@ def _replaced(pattern: AnyStr, by: AnyStr, text: AnyStr) -> AnyStr:
 
 
 def compiled(pattern: AnyStr) -> Pattern[AnyStr]:
-    """The regular expression; it is made once, when it is first needed."""
+    """Return the compiled regular expression, made when first needed and cached by `re`."""
     return re.compile(pattern)
 
 
 def for_terminal(text: str, fd: int = 1) -> str:
-    """Text of others as it may be written to a descriptor: to a terminal only what is printable,
-    to a file or a program as it is.
+    """Return untrusted text for writing to a descriptor: only printable characters for a terminal,
+    unchanged for a file or a program.
     """
     return printable(text) if os.isatty(fd) else text
 
 
 def position_of(text: str) -> int | None:
-    """A place in a file or a list that somebody names; None: it can be none, as of 5,000 digits."""
+    """Parse a position in a file or a list; None if it is none or has more than 15 digits."""
     return int(text) if text.isdecimal() and len(text) < 16 else None
 
 
 def positive(text: str) -> float:
-    """A number above zero that somebody names; 0: it is none."""
+    """Parse a number above zero; return 0 if it is none."""
     try:
         value = float(text)
     except ValueError:
@@ -176,8 +176,8 @@ def positive(text: str) -> float:
 
 
 def cookie_of(header: str, name: str) -> str:
-    """One of the cookies that a browser sends; empty: it sent none. Not by http.cookies, in which
-    a quoted one costs the square of its length."""
+    """Return a cookie from a Cookie header; empty if it is missing. http.cookies is not used: it
+    takes quadratic time for a quoted cookie."""
     for part in header.split(";"):
         key, _, value = part.strip().partition("=")
         if key == name:
@@ -186,7 +186,7 @@ def cookie_of(header: str, name: str) -> str:
 
 
 def size_text(count: float) -> str:
-    """Bytes, for people."""
+    """Format a number of bytes for people."""
     if count < 1e6:
         return f"{count / 1e3:.0f} kB"
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
@@ -205,8 +205,8 @@ def without_secrets(text: str, secrets: Sequence[str]) -> str:
 
 
 class SecretFilter:
-    """Takes the secrets out of text that comes in pieces: what may be the beginning of one is held
-    back until the next piece.
+    """Removes secrets from text that comes in pieces: a possible beginning of one is held back
+    until the next piece.
     """
 
     secrets: Sequence[str] = ()
@@ -218,12 +218,12 @@ class SecretFilter:
         if secrets is self.secrets:
             return
         self.secrets = secrets
-        # Nearly every piece has none of these, and is passed on for a few nanoseconds.
+        # Fast path: nearly every piece contains none of these and is passed on unchanged.
         self._threes = tuple({secret[:3] for secret in secrets})
         self._ends = tuple({secret[:length] for secret in secrets for length in (1, 2)})
 
     def feed(self, text: str) -> str:
-        """What can be shown now; the very same text where nothing is to be done."""
+        """Return the text that can be shown now; the same object if nothing is removed."""
         if not self._held and not text.endswith(self._ends):
             for three in self._threes:
                 if three in text:
@@ -239,13 +239,13 @@ class SecretFilter:
         return whole[:-keep]
 
     def rest(self) -> str:
-        """What was held back and turned out to be no secret."""
+        """Return the text that was held back, at the end of the stream."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, secret: str) -> int:
-    """How many letters at the end of a text are the beginning of a secret."""
+    """Return how many characters at the end of a text are the beginning of a secret."""
     at = text.find(secret[0], max(0, len(text) - len(secret) + 1))
     while at >= 0 and not secret.startswith(text[at:]):
         at = text.find(secret[0], at + 1)

@@ -1,8 +1,8 @@
-"""Process trees: who descends from this process, and how to end all of them. Standard library only.
+"""Process trees: finds the descendants of this process and ends them. Standard library only.
 
 A subreaper inherits the orphans below it, so a process that leaves its parent (setsid, double
 fork, nohup) is still found. Used by the small processes that run commands and extensions, which
-start as `python -I -S`: every import here is on the way to a result.
+start as `python -I -S`: every import here delays a result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # typing and collections.abc would double the time to start
     from collections.abc import Callable, Collection, Iterable, Mapping
 
 TREES = sys.platform == "linux" and os.path.exists("/proc/self/stat")
-"""Whether process trees can be followed here; if not, process groups must do."""
+"""Whether process trees can be followed here; if not, process groups are used."""
 GIVE_UP = 3.0
 """Seconds after which a process that cannot be killed is reported instead of waited for."""
 NAMED = 5
@@ -26,18 +26,18 @@ CATCHABLE = [number for number in range(1, 32) if number not in (signal.SIGKILL,
 LAUNCH = "import sys; sys.path.append(sys.argv.pop(1)); from zot.{} import main; main()"
 
 own: set[int] = set()
-"""Children that this process started and ends itself; see `end_strays`."""
+"""Pids of children that this process started and ends itself; see `end_strays`."""
 _owned = False
 
 
 def launch(module: str, *words: str) -> list[str]:
-    """What starts `main` of one of the small processes: nothing of the user's is loaded in it."""
+    """Return the argv that runs `main` of a module in a process that loads no user code."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return [sys.executable, "-I", "-S", "-c", LAUNCH.format(module), folder, *words]
 
 
 def prctl() -> Callable[..., int]:
-    """Looked up once by those who call it after every fork."""
+    """Return the C function prctl; callers that need it after every fork look it up once."""
     import ctypes  # only where it is needed: zot itself imports this file too
 
     call: Callable[..., int] = ctypes.CDLL(None).prctl
@@ -45,7 +45,7 @@ def prctl() -> Callable[..., int]:
 
 
 def subreaper() -> Callable[[], object]:
-    """A function that makes its caller the one who inherits orphans."""
+    """Return a function that makes its calling process a subreaper, which inherits orphans."""
     if not TREES:
         return lambda: None
     call = prctl()
@@ -76,23 +76,23 @@ class Wake:
 
 
 def ignore_polite_signals() -> None:
-    """Who ends others must not be ended before them."""
+    """Ignore SIGHUP, SIGINT and SIGTERM: this process must outlive the ones it ends."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def spawn(program: str, argv: list[str], env: Mapping[str, str]) -> int:
-    """Start a program in a session of its own, with signals as a login shell has them."""
+    """Start a program in its own session, with default signal handling; return its pid."""
     if TREES:
         return os.posix_spawn(program, argv, env, setsid=True, setsigmask=[], setsigdef=CATCHABLE)
     return os.posix_spawn(program, argv, env, setpgroup=0, setsigmask=[], setsigdef=CATCHABLE)
 
 
-# --- who is there ----------------------------------------------------------------------------
+# --- finding processes -----------------------------------------------------------------------
 
 
 def parents() -> dict[int, tuple[int, str]]:
-    """pid to (parent, state) of every process; nothing where there is no /proc."""
+    """Map the pid of every process to (parent, state); empty without /proc."""
     table: dict[int, tuple[int, str]] = {}
     if not TREES:
         return table
@@ -100,7 +100,7 @@ def parents() -> dict[int, tuple[int, str]]:
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The name in brackets may hold anything; what follows the last one is fixed.
+                    # The name in brackets may hold anything, also ")"; the rest is fixed.
                     fields = file.read().rpartition(b")")[2].split()
                 table[int(name)] = int(fields[1]), fields[0].decode()
             except (OSError, IndexError, ValueError):
@@ -109,7 +109,7 @@ def parents() -> dict[int, tuple[int, str]]:
 
 
 def descendants(spared: Collection[int] = ()) -> list[int]:
-    """Live processes below this one, without those (and theirs) that are spared."""
+    """Return the live processes below this one, without `spared` and their descendants."""
     table = parents()
     below: dict[int, list[int]] = {}
     for pid, (parent, _) in table.items():
@@ -126,7 +126,7 @@ def descendants(spared: Collection[int] = ()) -> list[int]:
 
 
 def names(pids: list[int]) -> list[str]:
-    """Command lines, shortened, for a report."""
+    """Return shortened command lines of the first few processes, for a report."""
     lines = []
     for pid in pids[:NAMED]:
         try:
@@ -138,7 +138,7 @@ def names(pids: list[int]) -> list[str]:
     return lines
 
 
-# --- to end them -----------------------------------------------------------------------------
+# --- ending processes ------------------------------------------------------------------------
 
 
 def send(pids: Iterable[int], number: int) -> None:
@@ -150,7 +150,7 @@ def send(pids: Iterable[int], number: int) -> None:
 
 
 def reap(statuses: dict[int, int], stopped: int = 0) -> bool:
-    """Collect the children that ended, with their statuses; True while there are others."""
+    """Reap ended children into `statuses`; return True while there are others."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG | stopped)
@@ -162,7 +162,7 @@ def reap(statuses: dict[int, int], stopped: int = 0) -> bool:
 
 
 def settle(wake: Wake, statuses: dict[int, int], seconds: float) -> None:
-    """Wait until all children are gone, at most so long."""
+    """Wait until all children are gone, at most `seconds`."""
     deadline = time.monotonic() + seconds
     poll = select.poll()
     poll.register(wake.fd, select.POLLIN)
@@ -172,7 +172,7 @@ def settle(wake: Wake, statuses: dict[int, int], seconds: float) -> None:
 
 
 def freeze(spared: Collection[int], deadline: float) -> set[int]:
-    """Stop every descendant, also those that are made meanwhile: afterwards none forks away."""
+    """Stop every descendant, including those forked meanwhile, so that none can fork any more."""
     stopped: set[int] = set()
     while fresh := [pid for pid in descendants(spared) if pid not in stopped]:
         send(fresh, signal.SIGSTOP)
@@ -183,7 +183,7 @@ def freeze(spared: Collection[int], deadline: float) -> set[int]:
 
 
 def kill_all(spared: Collection[int], statuses: dict[int, int]) -> list[str]:
-    """Kill every descendant; names of survivors."""
+    """Kill every descendant; return the names of survivors."""
     deadline = time.monotonic() + GIVE_UP
     while True:
         send(freeze(spared, deadline), signal.SIGKILL)
@@ -195,7 +195,7 @@ def kill_all(spared: Collection[int], statuses: dict[int, int]) -> list[str]:
 
 
 def wait_gone(spared: Collection[int], statuses: dict[int, int], seconds: float) -> list[int]:
-    """Reap until no descendant is left, at most so long; those that are."""
+    """Reap until no descendant is left, at most `seconds`; return those that are."""
     until = time.monotonic() + seconds
     left: list[int] = []
     while reap(statuses) and (left := descendants(spared)) and time.monotonic() < until:
@@ -204,8 +204,8 @@ def wait_gone(spared: Collection[int], statuses: dict[int, int], seconds: float)
 
 
 def end_group(group: int, wake: Wake, statuses: dict[int, int], grace: float) -> bool:
-    """Where nobody inherits orphans, the best there is: the process group. A process that made a
-    session of its own gets away. False if nobody was in it."""
+    """End a process group, on systems without subreapers. A process with its own session escapes.
+    Return False if the group was empty."""
     if not kill_group(group, signal.SIGTERM):
         return False
     settle(wake, statuses, grace)
@@ -215,7 +215,7 @@ def end_group(group: int, wake: Wake, statuses: dict[int, int], grace: float) ->
 
 
 def kill_group(group: int, number: int) -> bool:
-    """Signal a process group; False if nobody is in it."""
+    """Signal a process group; return False if it is empty."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -227,8 +227,8 @@ def kill_group(group: int, number: int) -> bool:
 
 
 def own_process() -> None:
-    """This process is zot's own: it inherits what outlives its keepers, so that `end_strays` finds
-    it, and no other process of the user can look into its memory, where the keys are."""
+    """Mark this process as zot's own: it inherits processes that outlive their keepers, so that
+    `end_strays` finds them, and the user's other processes cannot read its memory with the keys."""
     global _owned
     if TREES and not _owned:
         prctl()(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
@@ -237,14 +237,14 @@ def own_process() -> None:
 
 
 def hide_memory() -> None:
-    """No other process of the user can look into the memory of this one."""
+    """Keep the user's other processes from reading the memory of this one."""
     if TREES:
         prctl()(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 def end_strays() -> None:
-    """End what killed keepers left: the children that this process did not start itself. Nothing
-    in a process of somebody else's, who may have children that nobody here knows of."""
+    """End what killed keepers left: the children that this process did not start itself. Does
+    nothing unless zot owns the process, since an embedder may have children of its own."""
     deadline = time.monotonic() + GIVE_UP
     while _owned and (strays := freeze(own, deadline)) and time.monotonic() < deadline:
         send(strays, signal.SIGKILL)

@@ -3,10 +3,10 @@
 bubblewrap makes the namespaces and mounts everything whose path no jailed process can change. The
 working directory is different: another jailed process may swap its directories and links between
 the moment a path is looked up and the moment it is mounted on, and a mount that lands elsewhere
-leaves `.git` writable, or uncovers a secret. No order of arguments helps against that.
+leaves `.git` writable, or uncovers a secret. No order of arguments prevents that.
 
 So bubblewrap mounts nothing there. Its last argument copies a file from a pipe (`--file`), which
-makes it wait. A child of the keeper sees that the pipe is read, enters the new namespaces, opens
+makes it wait. A child of the keeper notices that the pipe is read, enters the new namespaces, opens
 the working directory and each cover a part at a time without following a link (beneath.py),
 compares device and inode with what zot saw, and mounts descriptor on descriptor (open_tree,
 mount_setattr, move_mount: Linux 5.12). No path is resolved twice, so there is nothing to race
@@ -30,24 +30,24 @@ import sys
 from zot.beneath import FOLDER, LOOK, NO_LINK, identity, open_plain, parts_of
 
 Cover = tuple[str, int, int, bool]
-"""A path below the working directory, its device and inode, and whether it is to be empty instead
-of read-only."""
+"""A path below the working directory, its device and inode, and whether to mount something empty
+(True) or the path itself read-only (False)."""
 
 FILTER, GATE, INFO = 253, 252, 251
-"""Descriptors that bubblewrap finds: the filter of system calls, the pipe it waits at, and where
-it tells its process."""
+"""Descriptors passed to bubblewrap: the system call filter, the pipe it waits for, and the pipe it
+reports its child's pid to."""
 WAITING = "/dev/.zot-gate"
 """The file that bubblewrap copies the pipe to; it is removed before the program starts."""
 ARGUMENTS = ("--info-fd", str(INFO), "--file", str(GATE), WAITING)
 SECONDS = 20
-"""How long bubblewrap may take to get there."""
+"""Timeout in seconds for bubblewrap to reach the gate and for the walls to be built."""
 PAGE = 4096
 LOOKS = 200
-"""How often something is looked for that another process keeps moving to and fro."""
+"""Attempts to open a path that another process keeps moving."""
 MOVED = "has just been moved or replaced"
-"""In the error of a try that may work when it is made again."""
+"""Text in the error of an attempt that may succeed when repeated."""
 
-# Numbers that are the same on every machine.
+# System call numbers and flags that are the same on every architecture.
 OPEN_TREE, MOVE_MOUNT, FSOPEN, FSCONFIG, FSMOUNT, MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
 NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
 EMPTY_PATH, RECURSIVE, CLONE, CLOEXEC = 0x1000, 0x8000, 1, 0o2000000
@@ -59,8 +59,8 @@ CREATE = 6
 def packed(
     code: bytes, root: str, status: os.stat_result, covers: list[Cover], record: str = ""
 ) -> bytes:
-    """All that a keeper needs to know, for a program in a jail. `code`: the filter, may be empty;
-    `record`: see record.py."""
+    """Pack the plan that a keeper needs for a jailed program. `code`: the system call filter, may
+    be empty; `record`: see record.py."""
     return marshal.dumps((code, root, identity(status), covers, record))
 
 
@@ -68,21 +68,21 @@ class JailGate:
     """Holds a jailed program back until its walls stand."""
 
     def __init__(self, plan: bytes) -> None:
-        """Lay bubblewrap's descriptors ready; it is started next."""
+        """Prepare bubblewrap's descriptors; the caller starts it next."""
         code, self._root, self._identity, self._covers, self._record = marshal.loads(plan)
         self._lock = -1
-        if self._record:  # as long as the program runs, nobody takes the directory for quiet
+        if self._record:  # shared lock: the directory counts as in use while the program runs
             self._lock = os.open(self._record, os.O_RDWR | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_SH)
         if code:
             source, sink = os.pipe()
-            os.write(sink, code)  # less than a pipe holds
+            os.write(sink, code)  # fits into the pipe's buffer
             os.close(sink)
             _lay(source, FILTER)
         source, self._gate = os.pipe()
         fcntl.fcntl(self._gate, fcntl.F_SETPIPE_SZ, PAGE)
         os.set_blocking(self._gate, False)
-        _fill(self._gate)  # one byte more can be written when bubblewrap reads, not before
+        _fill(self._gate)  # the next write blocks until bubblewrap reads
         os.set_blocking(self._gate, True)
         _lay(source, GATE)
         self._info, sink = os.pipe()
@@ -90,14 +90,14 @@ class JailGate:
         self._laid = [GATE, INFO] + [FILTER] * bool(code)
 
     def close(self) -> None:
-        """Where bubblewrap was not started."""
+        """Close all descriptors when bubblewrap was not started."""
         for fd in (*self._laid, self._gate, self._info):
             os.close(fd)
         self.leave(recover=False)
 
     def build(self) -> str:
-        """Make the walls once bubblewrap waits. Empty, or why they do not stand: then its process
-        tree must be ended before `open`."""
+        """Make the walls once bubblewrap waits. Return "" or the reason for the failure; then the
+        caller must end bubblewrap's process tree before `open`."""
         for fd in self._laid:
             os.close(fd)
         self._laid = []
@@ -121,11 +121,12 @@ class JailGate:
         os.close(self._info)
 
     def leave(self, *, recover: bool) -> None:
-        """The program has ended. `recover`: zot is gone; put right what the program left."""
+        """Release the record when the program has ended. `recover`: zot is gone, so also rename
+        what the program left."""
         if self._lock >= 0:
             os.close(self._lock)
         if recover and self._record:
-            from zot import record  # only here: it is on nobody's way
+            from zot import record  # imported here to keep the normal start fast
 
             record.recover(self._record, self._root)
 
@@ -139,7 +140,7 @@ class JailGate:
             status = 0
         except OSError as error:
             os.write(sink, _sentence(error).encode())
-        except BaseException as error:  # nothing may let the program through
+        except BaseException as error:  # no failure may let the program start
             os.write(sink, repr(error).encode())
         finally:
             os._exit(status)
@@ -148,7 +149,7 @@ class JailGate:
         try:
             os.write(self._gate, b" ")
         except BrokenPipeError:
-            return  # it has ended, and said why
+            return  # bubblewrap has ended and printed the reason
         call = Kernel()
         _enter(_child(self._info), call)
         os.unlink(f"/newroot{WAITING}")
@@ -187,7 +188,7 @@ class Kernel:
         self._library = ctypes.CDLL(None, use_errno=True)
 
     def __call__(self, number: int, *arguments: int | bytes) -> int:
-        # Each as wide as a register: a C function that takes any number of them cannot tell.
+        # syscall() is variadic and does not know the types: pass each as wide as a register.
         wide = [value if isinstance(value, bytes) else ctypes.c_long(value) for value in arguments]
         result: int = self._library.syscall(ctypes.c_long(number), *wide)
         if result < 0:
@@ -202,7 +203,7 @@ class Kernel:
 
 
 def _child(info: int) -> int:
-    """The process that bubblewrap tells of: `{"child-pid": 123, ...}`."""
+    """Return the pid that bubblewrap reports: `{"child-pid": 123, ...}`."""
     said = os.read(info, PAGE)
     digits = said.partition(b'"child-pid":')[2].split(b",")[0].split(b"}")[0].strip()
     return int(digits)
@@ -219,7 +220,7 @@ def _enter(pid: int, call: Kernel) -> None:
 
 
 def _opened(folder: int, path: str, expected: tuple[int, int]) -> int:
-    """What zot saw at that path. Raises OSError: something else is there now."""
+    """Open the path and check device and inode. Raises OSError: something else is there now."""
     for _ in range(LOOKS):
         try:
             fd = open_plain(folder, path, LOOK)
@@ -234,14 +235,14 @@ def _opened(folder: int, path: str, expected: tuple[int, int]) -> int:
 
 
 def _mount_root(root: str, expected: tuple[int, int], call: Kernel) -> int:
-    """Make the working directory writable in the jail; the mount's descriptor."""
+    """Mount the working directory writable in the jail; return the mount's descriptor."""
     old = os.open("/oldroot", LOOK | FOLDER)
     source = _copy(_opened(old, root, expected), NO_SETUID | NO_DEVICES, call)
     at = os.open("/newroot", LOOK | FOLDER)
     for part in parts_of(root):
         try:
             below = os.open(part, LOOK | FOLDER | NO_LINK, dir_fd=at)
-        except FileNotFoundError:  # in a directory that is empty in the jail
+        except FileNotFoundError:  # below a directory that is empty in the jail
             os.mkdir(part, 0o755, dir_fd=at)
             below = os.open(part, LOOK | FOLDER | NO_LINK, dir_fd=at)
         os.close(at)
@@ -251,7 +252,7 @@ def _mount_root(root: str, expected: tuple[int, int], call: Kernel) -> int:
 
 
 def _copy(fd: int, attributes: int, call: Kernel) -> int:
-    """A mount, in no place yet, of what is open; with these attributes besides its own."""
+    """Return a detached mount of an open file or directory, with these additional attributes."""
     tree = call(OPEN_TREE, fd, b"", EMPTY_PATH | RECURSIVE | CLONE | CLOEXEC)
     setting = b"".join(value.to_bytes(8, sys.byteorder) for value in (attributes, 0, 0, 0))
     call(MOUNT_SETATTR, tree, b"", EMPTY_PATH | RECURSIVE, setting, len(setting))
@@ -259,7 +260,7 @@ def _copy(fd: int, attributes: int, call: Kernel) -> int:
 
 
 def _nothing(target: int, call: Kernel) -> int:
-    """A mount, in no place yet, of an empty directory or file, as the target is."""
+    """Return a detached mount of an empty directory or file, whichever the target is."""
     if (os.fstat(target).st_mode & 0o170000) != 0o040000:
         null = os.open("/newroot/dev/null", LOOK | NO_LINK)
         return _copy(null, READ_ONLY, call)

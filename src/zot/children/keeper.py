@@ -1,10 +1,10 @@
-"""The small process between zot and a program of others that leaves nothing behind.
+"""The small process between zot and an external program; it leaves no process behind.
 
     zot --pipes--------------------------> program --> whatever it starts
       \\--socket--> keeper --spawn--------/
 
-The keeper is a subreaper (see trees.py). It ends the tree when the program exits, when zot asks,
-and when zot is gone, which it sees by the end of its socket. It never touches the pipes.
+The keeper is a subreaper (see trees.py). It ends the tree when the program exits, when zot requests
+it, and when zot is gone, which shows as the end of its socket. It never touches the pipes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from zot import trees, walls
 
 TERMINATE, KILL = b"T", b"K"
 STARTED, NOT_STARTED, ENDED = b"S", b"N", b"E"
-"""First byte of what the keeper says; the rest is a pid, a text, or a wait status."""
+"""First byte of a keeper's message; the rest is a pid, an error text, or a wait status."""
 
 LEAVE = 0.3
-"""Seconds a program has to end by itself when zot is gone: it sees the end of its stdin."""
+"""Seconds that a program has to end by itself when zot is gone and its stdin has ended."""
 TERM_GRACE = 0.3
 
 
@@ -58,7 +58,8 @@ class ChildKeeper:
             gate.leave(recover=not is_heard)
 
     def watch(self) -> bool:
-        """Until the program has ended, or must; whether to ask what is left before killing."""
+        """Wait until the program has ended or must be ended; return whether to send SIGTERM before
+        killing what is left."""
         poll = select.poll()
         for fd in (self.wake.fd, self.control.fileno()):
             poll.register(fd, select.POLLIN)
@@ -81,7 +82,7 @@ class ChildKeeper:
         return True
 
     def end_all(self, ask: bool) -> None:
-        """Leave no process: ask what is left to end, then stop and kill it until nothing is."""
+        """End all processes: SIGTERM first if `ask`, then stop and kill until none is left."""
         if not trees.TREES:
             trees.end_group(self.child, self.wake, self.statuses, TERM_GRACE)
             return
@@ -91,11 +92,11 @@ class ChildKeeper:
         trees.kill_all((), self.statuses)
 
     def tree(self) -> list[int]:
-        """Whom to signal: all descendants, or without /proc at least the process group."""
+        """Return the pids to signal: all descendants, or without /proc the process group."""
         return trees.descendants() if trees.TREES else [-self.child]
 
     def tell(self, kind: bytes, text: str) -> bool:
-        """False: zot is gone, nobody wants to know."""
+        """Send a message to zot; return False if zot is gone."""
         try:
             self.control.sendall(kind + text.encode() + b"\n")
         except OSError:

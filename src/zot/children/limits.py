@@ -1,4 +1,4 @@
-"""The numbers that keep one program from harming zot or another program."""
+"""Limits that keep one program from harming zot or another program."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class LineLimits(Frozen):
     terminate: float = 1.0
     line: int = 4 * MIB
     queue_bytes: int = 16 * MIB
-    """What may wait to be read by the program; beyond it, it is stopped."""
+    """Maximum of unread input queued for the program; beyond it, the program is stopped."""
     frames_per_second: float = 5_000
     log_bytes: int = 5 * MIB
-    """A log is renamed to `.log.1` when it grows beyond this."""
+    """Size beyond which a log is renamed to `.log.1`."""
 
 
 class Bucket:
@@ -31,7 +31,7 @@ class Bucket:
         self._at = time.monotonic()
 
     def take(self) -> float:
-        """Take one; the seconds to wait first, 0 when it was free."""
+        """Take one token and return 0, or return the seconds until one is available."""
         now = time.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now

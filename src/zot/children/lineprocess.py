@@ -1,7 +1,7 @@
-"""A running program as a source and a sink of lines. It never blocks its caller.
+"""A running program as a source and a sink of lines. Never blocks its caller.
 
-One thread reads lines, one writes them, one copies stderr into the log. What a line means is not
-known here.
+One thread reads lines, one writes them, one copies stderr into the log. Lines are not interpreted
+here.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from zot.lines import LineSplitter, LineTooLong, ready
 
 CHUNK = 65_536
 MAX_PIPE = 1024 * 1024
-"""More than a pipe holds."""
+"""Maximum bytes read from a pipe after the program's end: more than a pipe holds."""
 BAD_LINES = 100
-"""Lines that are no frames; one more and the program is stopped."""
+"""Maximum number of invalid lines; one more and the program is stopped."""
 QUEUE_LINES = 256
-"""Lines that may wait to be read by the program, as LineLimits.queue_bytes."""
+"""Maximum number of lines queued for the program; see also LineLimits.queue_bytes."""
 LAST_WORDS = 2_000
 """Bytes of stderr that are kept for an error message."""
 
 
 class LineProcess:
-    """One life of a program's process, from start to end."""
+    """One process of a program, from start to end."""
 
     def __init__(
         self,
@@ -40,8 +40,8 @@ class LineProcess:
         on_line: Callable[[bytes | LineTooLong], bool],
         on_end: Callable[[str], None],
     ) -> None:
-        """`on_line` says whether the line made sense. It and `on_end` are called by the reading
-        thread; `on_end` once, as the last."""
+        """`on_line` returns whether the line was valid. The reading thread calls it and `on_end`;
+        `on_end` once, as the last."""
         self.name = name
         self.process = process
         self._log = log
@@ -56,7 +56,7 @@ class LineProcess:
         self._failed: str | None = None
         self.ended = threading.Event()
         self.last_words = b""
-        """The end of what it wrote to stderr."""
+        """The last bytes written to stderr."""
         # Closing the write end wakes every thread that waits for the child's pipes.
         self._stop_read, self._stop_write = os.pipe()
         self._threads = [
@@ -73,7 +73,7 @@ class LineProcess:
             thread.start()
 
     def send_line(self, line: bytes) -> bool:
-        """Hand over a line; False if the program no longer listens."""
+        """Queue a line for the program; return False if it no longer reads."""
         with self._lock:
             if self._finishing or self._failed is not None:
                 return False
@@ -94,7 +94,7 @@ class LineProcess:
 
     @property
     def was_failed(self) -> bool:
-        """zot itself ended it, because it misbehaved."""
+        """Whether zot itself ended the program because it misbehaved."""
         return self._failed is not None
 
     def fail(self, reason: str) -> None:
@@ -108,7 +108,7 @@ class LineProcess:
     # --- the end -----------------------------------------------------------------------------
 
     def ask_to_stop(self, last: bytes = b"") -> None:
-        """Send a last line, then close its stdin. Nothing can be sent afterwards."""
+        """Send a last line, then close the program's stdin. Nothing can be sent afterwards."""
         with self._lock:
             if self._finishing or self._failed is not None:
                 return
@@ -118,7 +118,7 @@ class LineProcess:
             self._wake.notify()
 
     def close(self) -> None:
-        """Let go of everything. The process is killed if it still runs."""
+        """Kill the process if it still runs, and wait for the threads."""
         self.process.kill()
         self._stop()
         for thread in self._threads:
@@ -162,7 +162,7 @@ class LineProcess:
                     self.fail(f"more than {BAD_LINES} lines were no frames")
                 if self._failed is not None:
                     return
-                # A flood is slowed down where it comes from: its pipe fills, and it waits.
+                # Rate limit by back-pressure: the pipe fills, and the program blocks.
                 while (wait := rate.take()) > 0:
                     if self.pause(wait):
                         return
@@ -211,7 +211,7 @@ class LineProcess:
             self._copy(chunk)
             if (wait := rate.take()) > 0:
                 self.pause(wait)
-        # A crash's last words may still be in the pipe, and they matter most.
+        # The message of a crash may still be in the pipe, and it matters most.
         if self.process.stderr in ready(self.process.stderr, timeout=0):
             self._copy(os.read(self.process.stderr, CHUNK))
         os.close(self.process.stderr)
@@ -221,7 +221,7 @@ class LineProcess:
         self._log.write(chunk)
 
     def _chunks(self, fd: int) -> Iterator[bytes]:
-        """What comes out of a pipe, until its end or until nobody is left who should write."""
+        """Yield the data of a pipe until its end or until all processes of the program are gone."""
         control = self.process.control
         while self._stop_read not in (usable := ready(self._stop_read, fd, control)):
             if control in usable and self.process.is_gone():
@@ -234,7 +234,7 @@ class LineProcess:
                 yield chunk
 
     def _end_process(self) -> str:
-        """The process closed its stdout or was stopped: it must not linger."""
+        """End the process, which closed its stdout or was stopped; return the reason of its end."""
         code = self.process.wait(self._limits.terminate if not self._failed else 0)
         if code is None:
             self.fail("closed its stdout")
@@ -252,7 +252,8 @@ class LineProcess:
 
 
 def _rest(fd: int) -> Iterator[bytes]:
-    """What is still in a pipe, without waiting for its end: one who escaped may hold it open."""
+    """Yield the remaining data of a pipe without waiting for its end: an escaped process may hold
+    it open."""
     os.set_blocking(fd, False)
     try:
         for _ in range(MAX_PIPE // CHUNK):

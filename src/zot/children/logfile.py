@@ -1,4 +1,4 @@
-"""The log of one program: its stderr, and what zot has to say about it. Bounded by rotation."""
+"""The log of one program: its stderr and zot's notes about it. Bounded by rotation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from zot.text import SecretFilter
 
 
 class LogFile:
-    """Appended to by several threads; opened at the first write.
+    """A log file for several threads; opened at the first write.
 
-    A log that cannot be written must not stop the program it tells about, so a full disk or a
-    read-only home is not an error here.
+    A log that cannot be written must not stop the program, so a full disk or a read-only home is
+    not an error here.
     """
 
     def __init__(
         self, path: str | Path, max_bytes: int, secrets: Callable[[], Sequence[str]] = tuple
     ) -> None:
-        """`secrets`: what must not get into the file."""
+        """`secrets`: returns values that must not get into the file."""
         self.path = Path(path)
         self._secrets = secrets
         self._pieces = SecretFilter()
@@ -32,7 +32,7 @@ class LogFile:
         self._fd: int | None = None
 
     def note(self, text: str) -> None:
-        """A line of zot's own."""
+        """Write a line of zot's own."""
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         line = text.encode("utf-8", "replace").replace(b"\n", b" ")
         self.write(f"[zot] {stamp} ".encode() + line + b"\n")
@@ -48,8 +48,8 @@ class LogFile:
             self._close()
 
     def _clean(self, data: bytes) -> bytes:
-        """Without secrets, also those that come in two pieces. A byte counts as a character: a
-        chunk may end within one."""
+        """Remove secrets, also those split over two chunks. Each byte is treated as a character,
+        because a chunk may end within one."""
         known = tuple(secret.encode().decode("latin-1") for secret in self._secrets())
         if known != self._pieces.secrets:
             self._pieces.use(known)
@@ -74,7 +74,7 @@ class LogFile:
         return os.open(self.path, flags, 0o600)
 
     def _rotate(self) -> None:
-        # Another zot may have rotated the same file already: then only ours is closed.
+        # If another zot has already rotated the same file, only close ours.
         assert self._fd is not None
         ours = os.fstat(self._fd)
         self._close()

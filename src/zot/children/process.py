@@ -1,6 +1,6 @@
-"""One child process with its three pipes, and how its whole tree is ended. Knows no frames.
+"""A child process with its three pipes; ends its whole process tree. Does not interpret its data.
 
-The child is started by a keeper (see keeper.py), which ends with zot, whatever ends zot.
+The child is started by a keeper (see keeper.py), which ends when zot ends, however that happens.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from zot.children import keeper
 
 
 class ChildProcess:
-    """Started at construction. `stdin`, `stdout` and `stderr` are the caller's to close. Raises
-    OSError: the folder is not there, or no process can be started."""
+    """A process, started by the constructor. The caller closes `stdin`, `stdout` and `stderr`.
+    Raises OSError: the folder does not exist, or no process can be started."""
 
     def __init__(
         self, command: list[str], cwd: Path, env: dict[str, str], handed: bytes = b""
     ) -> None:
-        """`handed`: what the keeper of a jailed program must know; see walls.py."""
+        """`handed`: the plan for the keeper of a jailed program; see walls.py."""
         child_in, self.stdin = os.pipe()
         self.stdout, child_out = os.pipe()
         self.stderr, child_err = os.pipe()
@@ -54,10 +54,10 @@ class ChildProcess:
         self._said = b""
         self._ended = False
         self.control = self._control.fileno()
-        """Readable when there is news of the process, and at its end."""
+        """Descriptor that is readable when the keeper reports something, and at its end."""
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code (negative: the signal that ended it), or None while something runs."""
+        """Wait; return the exit code (negative: a signal), or None while something still runs."""
         try:
             self._popen.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -69,17 +69,17 @@ class ChildProcess:
 
     @property
     def pid(self) -> int | None:
-        """The program's own process, once it was started."""
+        """Pid of the program; None before it was started."""
         pid = self._report(keeper.STARTED)
         return None if pid is None else int(pid)
 
     @property
     def start_error(self) -> str | None:
-        """Why there never was a process of the program's."""
+        """Why the program could not be started; None if it was."""
         return self._report(keeper.NOT_STARTED)
 
     def is_gone(self) -> bool:
-        """The keeper has ended, so nothing will be written any more."""
+        """Return whether the keeper has ended, so that nothing will be written any more."""
         self._listen()
         return self._ended
 
@@ -90,7 +90,7 @@ class ChildProcess:
         self._tell(keeper.KILL)
 
     def close(self) -> None:
-        """Let go of the keeper. If somebody killed it, its program is ended from here."""
+        """Close the keeper's socket. If the keeper was killed, end its program from here."""
         trees.own.discard(self._popen.pid)
         if self._report(keeper.ENDED) is None and (pid := self.pid) is not None:
             trees.kill_group(pid, signal.SIGKILL)
@@ -110,7 +110,7 @@ class ChildProcess:
         return None
 
     def _listen(self) -> bytes:
-        """All that the keeper has said so far."""
+        """Return everything received from the keeper so far."""
         with self._lock:
             try:
                 while piece := self._control.recv(4096, socket.MSG_DONTWAIT):

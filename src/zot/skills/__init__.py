@@ -1,1 +1,1 @@
-"""Skills: what a SKILL.md adds."""
+"""Skills: instructions in SKILL.md files."""

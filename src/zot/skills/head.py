@@ -1,7 +1,7 @@
-"""Front matter: a few lines of YAML at the top of a text that anybody may have written.
+"""Front matter: a few lines of YAML at the top of an untrusted text.
 
-It is bounded before the parser sees it, and read without aliases, anchors and tags: a few lines
-of those can stand for more than a machine can hold.
+The text is limited before the parser sees it, and aliases, anchors and tags are refused: a few
+lines of those can expand to more than the memory holds.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from zot.provider.types import Json
 
 MAX_BYTES = 16 * 1024
 MAX_DEPTH = 8
-"""Lists and keys within each other."""
+"""Maximum nesting of lists and mappings."""
 MAX_BRACKETS = 200
-"""Open ones; the parser looks ahead from each of them."""
+"""Maximum number of opening brackets; the parser looks ahead from each of them."""
 MAX_PARTS = 1000
-"""Keys, values, beginnings and ends; a front matter has a dozen."""
+"""Maximum number of parser events (keys, values, starts, ends); usual are a dozen."""
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_head(text: str) -> dict[str, Json]:
-    """The keys and values. Raises ConfigError: says what is wrong, to follow "the file ..."."""
+    """Return the keys and values. Raises ConfigError, with a text that follows "the file ..."."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise ConfigError(f"has more than {MAX_BYTES} bytes of front matter")
     if text.count("[") + text.count("{") > MAX_BRACKETS:
@@ -43,7 +43,7 @@ def read_head(text: str) -> dict[str, Json]:
 
 
 def _check(text: str) -> None:
-    """Look at the parts without making anything of them."""
+    """Check the parser events without building values from them."""
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=LOADER)):
         named = getattr(event, "anchor", None) or getattr(event, "tag", None)

@@ -1,6 +1,6 @@
 """Skills: folders with a SKILL.md that the model reads when it needs them.
 
-Only names and descriptions are in every prompt; the body comes by the `skill` tool or when the
+Only names and descriptions are in every prompt; the body is loaded by the `skill` tool or when the
 user writes `/skill:name`. Plain string paths: pathlib costs milliseconds before the first delta.
 """
 
@@ -18,11 +18,11 @@ from zot.text import Frozen, compiled
 FILE = "SKILL.md"
 MAX_BYTES = 256 * 1024
 MAX_FOLDER_BYTES = 8 * 1024 * 1024
-"""Of all the files in one folder of skills; what comes after that is not read."""
+"""Maximum total size of the files in one folder of skills; further files are not read."""
 MAX_FOLDER_FILES = 500
 MAX_DEPTH = 6
 MAX_FOLDERS = 2000
-"""A folder of skills is small; this ends a walk that strayed into something else."""
+"""Maximum number of folders to search; ends a walk through something that is no skill folder."""
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
 
@@ -37,13 +37,13 @@ class Skill(Frozen):
     description: str
     body: str
     directory: str
-    """Where its other files are."""
+    """Directory of the skill's files."""
     source: str
-    """builtin, or the folder it was found in as the user writes it."""
+    """`builtin`, or the folder it was found in, with `~` for the user's home."""
     hidden: bool = False
-    """Not offered to the model; the user may still call it."""
+    """Whether it is not offered to the model; the user may still call it."""
     problems: tuple[str, ...] = ()
-    """What `zot skills check` complains about."""
+    """Problems that `zot skills check` reports."""
 
     @property
     def path(self) -> str:
@@ -55,15 +55,17 @@ class SkillFolder(Frozen):
 
     path: StrPath
     prefix: str = ""
-    """What the names of its skills begin with: that of an extension."""
+    """Prefix of the names of its skills: the extension's name."""
     inside: StrPath | None = None
-    """Where its files must be when links are resolved; None: only the user can make them."""
+    """Directory that must contain the files after resolving links; None if only the user can
+    write to the folder."""
 
 
 def places(
     cwd: StrPath, home: StrPath, user: str, extensions: Iterable[SkillFolder] = ()
 ) -> list[SkillFolder]:
-    """Where skills are looked for; the first one of a name wins. `home` is zot's, `user` theirs."""
+    """Return the folders to search for skills; the first skill of a name wins. `home` is zot's
+    directory, `user` the user's."""
     folders: list[SkillFolder] = []
     for name in (".zot", ".claude", ".agents"):
         users = home if name == ".zot" else os.path.join(user, name)
@@ -75,7 +77,7 @@ def places(
 
 
 def find_skills(where: Iterable[SkillFolder], user: str) -> list[Skill]:
-    """Every skill, by name; the first one of a name wins."""
+    """Return all skills, sorted by name; the first one of a name wins."""
     skills: dict[str, Skill] = {}
     for place in where:
         left = MAX_FOLDER_BYTES
@@ -89,7 +91,7 @@ def find_skills(where: Iterable[SkillFolder], user: str) -> list[Skill]:
 
 
 def skill_files(folder: StrPath) -> list[str]:
-    """The SKILL.md files in and below a folder. No folder is entered twice, whatever the links."""
+    """Return the SKILL.md files in and below a folder. No folder is entered twice."""
     if os.path.basename(folder) == FILE:
         return [os.fspath(folder)] if os.path.isfile(folder) else []
     seen: set[tuple[int, int]] = set()
@@ -107,7 +109,7 @@ def skill_files(folder: StrPath) -> list[str]:
         seen.add((status.st_dev, status.st_ino))
         if FILE in names and os.path.isfile(os.path.join(at, FILE)):
             files.append(os.path.join(at, FILE))
-            continue  # what is below belongs to that skill
+            continue  # folders below belong to that skill
         if depth < MAX_DEPTH:
             deeper = (os.path.join(at, name) for name in names if not name.startswith("."))
             waiting += [(path, depth + 1) for path in deeper if os.path.isdir(path)]
@@ -118,7 +120,7 @@ def skill_files(folder: StrPath) -> list[str]:
 
 
 def read_skill(path: StrPath, place: SkillFolder, user: str = "") -> Skill:
-    """A skill as good as its file allows: what is wrong is noted, never raised."""
+    """Read a skill as far as its file allows; problems are recorded, never raised."""
     problems: list[str] = []
     try:
         data = read_own(path, place.inside, MAX_BYTES)
@@ -145,8 +147,8 @@ def read_skill(path: StrPath, place: SkillFolder, user: str = "") -> Skill:
 
 
 def read_builtin(path: str) -> Skill:
-    """A skill that ships with zot. Ours are plain enough to be read without the YAML parser,
-    which would cost every run some milliseconds.
+    """Read a skill that ships with zot. These need no YAML parser, which would cost every run some
+    milliseconds.
     """
     with open(path, encoding="utf-8") as file:
         _, head, body = file.read().split("---\n", 2)
@@ -156,12 +158,12 @@ def read_builtin(path: str) -> Skill:
 
 
 def split(text: str, problems: list[str]) -> tuple[dict[str, Json], str]:
-    """Front matter and body. Without front matter the whole text is the body."""
+    """Split a text into front matter and body. Without front matter all of it is the body."""
     head_match = compiled(_HEAD).match(text)
     if not head_match:
         problems.append("has no front matter between two lines of ---")
         return {}, text
-    # Deferred: loaded only where there is a skill to read.
+    # Deferred import: loaded only if there is a skill to read.
     from zot.skills.head import read_head
 
     try:
@@ -176,7 +178,7 @@ def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        # Only a small number is shown: of anything else the text may be longer than its source.
+        # Show only small numbers: the text of other values may be longer than their source.
         shown = f": {value}" if isinstance(value, int) and abs(value) < 10**9 else ""
         problems.append(f"has a {key} that is not text{shown}")
         return ""
@@ -186,7 +188,7 @@ def _text(head: dict[str, Json], key: str, problems: list[str]) -> str:
 def _check(
     name: str, description: str, folder: str, head: dict[str, Json], problems: list[str]
 ) -> None:
-    """What the Agent Skills format asks for."""
+    """Check the requirements of the Agent Skills format."""
     if head and "name" not in head:
         problems.append("has no name")
     if len(name) > MAX_NAME or not compiled(NAME).fullmatch(name):
@@ -212,7 +214,7 @@ def _source(directory: str, user: str) -> str:
 
 
 def manifest(skills: Sequence[Skill]) -> str:
-    """What the system prompt says of the skills; empty when there is none to offer."""
+    """Return the system prompt's section on skills; empty when there is none to offer."""
     rows = [
         f"- {skill.name} [{skill.source}]: {skill.description}"
         for skill in skills
@@ -228,7 +230,7 @@ def manifest(skills: Sequence[Skill]) -> str:
 
 
 def shown(skill: Skill) -> str:
-    """A skill as the model reads it."""
+    """Return the text of a skill for the model."""
     where = "" if skill.source == "builtin" else f"\n\nIts files are in {skill.directory}."
     head = f"# Skill: {skill.name}\n\n{skill.description}{where}"
     return f"{head}\n\n---\n\n{skill.body}"

@@ -33,7 +33,7 @@ _PLACE = r"\$(ARGUMENTS|[1-9])"
 
 
 class SkillSource(ReadySource):
-    """`/skill:name`, and the tool with which the model reads a skill, where it may."""
+    """The commands `/skill:name`, and the tool with which the model reads a skill, if `offered`."""
 
     name = "skills"
     instant = True
@@ -53,7 +53,7 @@ class SkillSource(ReadySource):
         ]
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
-        """Raises ToolError when there is no such skill."""
+        """Return the skill's text as a prompt. Raises ToolError when there is no such skill."""
         text = shown(named(name.removeprefix(PREFIX), self._skills))
         return CommandResult("", "prompt", f"{text}\n\n---\n\n{args}" if args else text)
 
@@ -66,14 +66,14 @@ class PromptFile(Frozen):
 
 
 class PromptSource(ReadySource):
-    """`/name args`: the user's prompts in `prompts/NAME.md`, with `$1` to `$9` and `$ARGUMENTS`."""
+    """`/name args`: prompt files `prompts/NAME.md`, with `$1` to `$9` and `$ARGUMENTS`."""
 
     name = "prompts"
     instant = True
     prefix = ""
 
     def __init__(self, folders: Sequence[SkillFolder]) -> None:
-        """The first file of a name wins. They are read when a command is first typed."""
+        """The first file of a name wins. Files are read when a command is first needed."""
         self._folders = folders
         self._files: dict[str, PromptFile] | None = None
 
@@ -108,7 +108,7 @@ class PromptSource(ReadySource):
 
 
 def read_prompt(path: StrPath, inside: StrPath | None = None) -> PromptFile:
-    """A prompt as good as its file allows: front matter that is none is part of the text."""
+    """Read a prompt as far as its file allows; invalid front matter is part of the text."""
     try:
         text = read_own(path, inside, MAX_BYTES)[:MAX_BYTES].decode("utf-8", "replace")
     except OSError:
@@ -123,7 +123,7 @@ def read_prompt(path: StrPath, inside: StrPath | None = None) -> PromptFile:
 
 
 def filled(text: str, args: str) -> str:
-    """The text with its places filled; arguments that it has no place for come after it."""
+    """Fill in the placeholders; without any, append the arguments to the text."""
     words = args.split()
 
     def put(place: Match[str]) -> str:

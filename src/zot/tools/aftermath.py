@@ -1,4 +1,4 @@
-"""Says what was done about the things that a command left, and looks for them while one runs."""
+"""Reports the things that a command left and zot renamed, and watches for them while one runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from zot.obeyed import Aftermath, Look
 from zot.tools import paths
 
 WATCH_AFTER = 10.0
-"""Seconds that a command may have a repository of its own: a test that makes one is common."""
+"""Seconds before the first look: tests often make a repository for a short time."""
 WATCH_EVERY = 2.0
 WATCH_REST = 20.0
-"""A look that takes so long is followed by a pause of so many times its length."""
+"""Pause after a look as a multiple of the look's duration; at least WATCH_EVERY seconds."""
 MAX_NOTES = 20
 
 
@@ -53,7 +53,7 @@ def too_large(root: str) -> str:
 
 
 class Watch:
-    """Looks at what appears while a command runs; the pause is long beside what a look costs."""
+    """Looks periodically for new things while a command runs; pauses are much longer than looks."""
 
     def __init__(self, look: Callable[[], Sequence[str]], tell: Tell) -> None:
         self._look = look
@@ -81,11 +81,10 @@ class Watch:
 
 
 class Residents:
-    """Programs that stay in the jail for long, beside its commands: one look at what appears serves
-    all of them."""
+    """Long-running programs in the jail, beside its commands; they share one Watch."""
 
     def __init__(self, look: Callable[[Look], list[str]]) -> None:
-        """`look` renames what appeared since, and tells of it."""
+        """`look` renames things that appeared since the given look, and returns notes."""
         self._look = look
         self._lock = threading.Lock()
         self._count = 0
@@ -94,8 +93,8 @@ class Residents:
 
     @contextmanager
     def one_more(self, before: Look, tell: Tell) -> Iterator[None]:
-        """While one of them lives; `before`: what is there as it begins, which counts if it is the
-        first."""
+        """Count one program for the duration of the block. `before`: the look at its start, used
+        only if it is the first."""
         with self._lock:
             self._count += 1
             if self._count == 1:

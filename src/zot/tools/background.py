@@ -1,7 +1,7 @@
-"""Commands that go on while the model does something else (`bash` with `background`).
+"""Commands that run while the model does something else (`bash` with `background`).
 
 Each has a thread that waits for it. An abort of the run does not end them; `bash_kill` and the end
-of the session do, and the supervisor lets none outlive zot.
+of the session do, and the supervisor ensures that none outlives zot.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from zot.tools.process import ProcessResult
 AT_ONCE = 8
 REMEMBERED = 32
 KEPT = 50_000
-"""Characters of a command's output that wait to be looked at; the newest."""
+"""Maximum buffered output of a command, in characters; the oldest is dropped."""
 FIRST_LOOK = 0.3
-"""Seconds in which a command that cannot work has mostly failed."""
+"""Seconds to wait after the start: most commands that cannot work have failed by then."""
 END_SECONDS = 10.0
 
 Start = Callable[[Callable[[bytes], None], Cancel], ProcessResult]
-"""Runs a command to its end; gets a function for its output, and what ends it."""
+"""Runs a command to its end; takes a callback for its output and a Cancel that ends it."""
 
 
 class Running:
-    """A command, and what it printed since somebody looked."""
+    """A command and its output since the last look."""
 
     def __init__(self, id: str, command: str, start: Start) -> None:
         self.id = id
@@ -63,7 +63,7 @@ class Running:
             self._dropped += len(text) - len(self._new)
 
     def look(self) -> ToolOutput:
-        over = self.ended.is_set()  # first: what is printed after this is for the next look
+        over = self.ended.is_set()  # before taking the output, so that none is lost at the end
         with self._lock:
             new, dropped, self._new, self._dropped = self._new, self._dropped, "", 0
         cut = f"[{dropped} characters before this were dropped]\n" if dropped else ""
@@ -88,7 +88,7 @@ class Background:
     """The background commands of a session, by their ids."""
 
     def __init__(self, on_first: Callable[[], None]) -> None:
-        """`on_first` is called when there is one for the first time."""
+        """`on_first` is called when the first command has started."""
         self._on_first = on_first
         self._commands: dict[str, Running] = {}
         self._lock = threading.Lock()
@@ -126,7 +126,7 @@ class Background:
         return ToolOutput((Text(f"{running.id} was stopped"),), details={"id": running.id})
 
     def end_all(self) -> None:
-        """The session is over."""
+        """End all commands when the session is over."""
         with self._lock:
             commands, self._commands = self._commands, {}
         for running in commands.values():

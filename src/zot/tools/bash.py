@@ -1,4 +1,4 @@
-"""The `bash` tool: run a shell command and report what it printed and how it ended."""
+"""The `bash` tool: run a shell command and report its output and how it ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARKERS = {
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-"""Tell programs that an agent runs them, so that they do not wait for a person."""
+"""Variables that signal to programs that an agent runs them, so that they wait for no person."""
 NEEDS_TERMINAL = re.compile(
     r"/dev/tty|not a (?:tty|terminal)|(?:terminal|tty) is required|no tty present"
     r"|terminal prompts disabled|Inappropriate ioctl|empty commit message",
@@ -40,10 +40,10 @@ MAX_TIMEOUT = 86_400 * 7
 
 
 def child_env(environ: Mapping[str, str], secret_names: frozenset[str]) -> dict[str, str]:
-    """The user's environment for a command: without zot's secrets, under whatever name they stand,
-    and with zot's markers."""
-    hidden, environ = secret_names | {RPC_TOKEN}, dict(environ)  # a look at os.environ is slow
-    # A short value ("1", "on") is no secret, and would hide variables that merely look alike.
+    """Return the user's environment for a command: without zot's secrets, whatever variable holds
+    them, and with zot's markers."""
+    hidden, environ = secret_names | {RPC_TOKEN}, dict(environ)  # a copy: os.environ is slow
+    # A short value ("1", "on") is no secret; other variables often have the same value.
     values = {value for name in hidden if len(value := environ.get(name, "")) >= 8}
     return MARKERS | {
         name: value
@@ -61,7 +61,7 @@ class Bash:
         secrets: Callable[[], Sequence[str]] = tuple,
         background: Background | None = None,
     ) -> None:
-        """`secret_names`: variables that no command sees; `secrets`: what no file of ours keeps."""
+        """`secret_names`: variables hidden from commands; `secrets`: values removed from files."""
         self._place = place
         self._supervisor = supervisor
         self._secret_names = secret_names

@@ -1,9 +1,9 @@
 """A disk that ends at a directory: no path, symlink or race leads out of it.
 
-The kernel resolves a path in one step that cannot leave the root (openat2); where it cannot, each
-part is opened by itself and no symlink is followed but by us. A check followed by an ordinary open
-would lose against a program that swaps a directory for a symlink in between.
-Standard library only, as disk.py.
+The kernel resolves a path in one step that cannot leave the root (openat2); where it lacks that
+call, each part is opened by itself and symlinks are resolved here. A check followed by an ordinary
+open would lose a race against a program that swaps a directory for a symlink in between.
+Standard library only, like disk.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OPENAT2 = 437  # the same number on every machine that has it
 BENEATH_NO_MAGIC = 0x08 | 0x02  # RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS
 MAX_LINKS = 40
 RACED = 100
-"""How often the kernel is asked again when a rename crossed its way."""
+"""Attempts of openat2 when a concurrent rename or a signal interrupts it."""
 REPOSITORY = ("HEAD", "commondir", "objects", "refs")
 
 
@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def kernel_open(root: int, path: str, flags: int) -> int:
-    """openat2. Raises OSError: EXDEV for a path that leads out, ENOSYS where there is none."""
+    """Call openat2. Raises OSError: EXDEV for a path that leads out, ENOSYS without openat2."""
     how = How(flags, 0, BENEATH_NO_MAGIC)
     size = ctypes.c_size_t(ctypes.sizeof(how))
     name = os.fsencode(path)
@@ -62,8 +62,8 @@ def kernel_open(root: int, path: str, flags: int) -> int:
 
 
 def walk_open(root: int, path: str, flags: int) -> int:
-    """The same, a part at a time. `..` goes back to the directory we came from, never to the
-    parent that the system would say, which may have been moved."""
+    """Like kernel_open(), but one part at a time. `..` returns to the directory we came from, not
+    to the parent in the file system, since the directory may have been moved."""
     came = [os.open(".", LOOK | os.O_DIRECTORY, dir_fd=root)]
     todo = _parts(path)[::-1]
     links = 0
@@ -95,7 +95,7 @@ def walk_open(root: int, path: str, flags: int) -> int:
 
 
 def read_link(name: str, folder: int) -> str | None:
-    """Where a symlink leads; None for what is none, or not there."""
+    """Return the target of a symlink; None if the name is no symlink or does not exist."""
     try:
         return os.readlink(name, dir_fd=folder)
     except OSError as error:
@@ -105,14 +105,14 @@ def read_link(name: str, folder: int) -> str | None:
 
 
 def path_of(fd: int) -> str:
-    """Where an open file is now, in the words of the kernel."""
+    """Return the current path of an open file, as the kernel reports it."""
     if sys.platform == "darwin":
         return os.fsdecode(fcntl.fcntl(fd, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"/proc/self/fd/{fd}")
 
 
 def has_openat2() -> bool:
-    """Whether this kernel, and whatever filters its calls, lets us use it."""
+    """Return whether this kernel and its system call filters permit openat2."""
     if not sys.platform.startswith("linux"):
         return False
     root = os.open("/", LOOK | os.O_DIRECTORY)
@@ -126,10 +126,10 @@ def has_openat2() -> bool:
 
 
 class Beneath(Disk):
-    """`protected` are more names, of the root only, below which nothing is written. `real`: the
-    root without symlinks, where the caller has resolved it; they are not followed again.
+    """A disk limited to one root. `protected`: additional names, in the root only, below which
+    nothing is written. `real`: the root without symlinks, if the caller has already resolved it.
 
-    The root stays open: whoever can swap it for another directory, or a symlink, gains nothing.
+    The root stays open, so swapping it for another directory or a symlink has no effect.
 
     Raises:
         OSError: there is no such directory.
@@ -140,7 +140,7 @@ class Beneath(Disk):
         self.folder = open_real(self.root, LOOK | os.O_DIRECTORY)
         self._protected = frozenset(protected)
         self._names = (os.path.abspath(root), self.root)
-        """How the root may be written at the beginning of a path."""
+        """Spellings of the root with which a path may begin."""
         self._open_beneath = kernel_open if has_openat2() else walk_open
 
     def __del__(self) -> None:
@@ -175,7 +175,7 @@ class Beneath(Disk):
         fd = self.open(directory, FOLDER)
         try:
             with os.scandir(fd) as entries:
-                # All is asked while the descriptor is open: afterwards its number is another's.
+                # Read everything while the descriptor is open: its number may be reused later.
                 below = [BeneathEntry(entry, directory, self) for entry in entries]
         finally:
             os.close(fd)
@@ -198,11 +198,11 @@ class Beneath(Disk):
     # --- to write ----------------------------------------------------------------------------
 
     def place(self, path: str, *, create: bool) -> tuple[int, str]:
-        """The open directory and the name of the file that a write means: symlinks are written
-        through. The caller closes the directory and never follows the name.
+        """Return the open directory and the name of the file to write, with symlinks followed. The
+        caller closes the directory and must not follow a symlink at that name.
 
         Raises:
-            Outside: it leads out, or to what is protected.
+            Outside: the path leads outside, or to a protected name.
             OSError: a directory is missing (unless they are to be created), or cannot be opened.
         """
         relative = self._relative(path)
@@ -228,7 +228,7 @@ class Beneath(Disk):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
     def _folder(self, relative: str, path: str, create: bool) -> int:
-        """The open directory; what is missing of it is made, from the last part that exists on."""
+        """Open the directory; with `create`, make its missing parts."""
         missing: list[str] = []
         folder = -1
         while folder < 0:
@@ -246,24 +246,24 @@ class Beneath(Disk):
                 self._guard_place(folder, name, path)
                 os.mkdir(name, dir_fd=folder)
             except FileExistsError:
-                pass  # somebody was faster; what it is shows when it is opened
+                pass  # made by another process; opening it fails if it is no directory
             finally:
                 os.close(folder)
             folder = self._open(relative, FOLDER, path)
         return folder
 
     def _guard_place(self, folder: int, name: str, path: str) -> str:
-        """Refuse what git or zot would obey, by its real place: symlinks cannot hide it. The
-        directory's place."""
+        """Refuse names that git or zot would obey, by the real path, so that symlinks cannot hide
+        them. Return the directory's real path."""
         real = path_of(folder)
         if not is_below(real, self.root):
-            raise self._outside(path)  # the whole directory was moved away meanwhile
+            raise self._outside(path)  # the directory was moved out of the root meanwhile
         self._guard(f"{real[len(self.root) :]}/{name}", path)
         self._guard_repository(real, name, path)
         return real
 
     def _guard_repository(self, folder: str, name: str, path: str) -> None:
-        """Refuse what makes a repository of a directory, or lies in one."""
+        """Refuse a name that makes the directory a bare repository, or lies in one."""
         present = {part for part in REPOSITORY if os.path.lexists(f"{folder}/{part}")}
         if is_repository(present | {name}):
             raise self._protected_path(path)
@@ -304,7 +304,7 @@ class Beneath(Disk):
 
 
 class BeneathEntry:
-    """An entry of a directory; what it is was asked when the directory was read."""
+    """A directory entry whose type was determined when the directory was read."""
 
     def __init__(self, entry: os.DirEntry[str], directory: str, disk: Disk) -> None:
         self.name = entry.name
@@ -320,5 +320,5 @@ class BeneathEntry:
         return self._is_file or (follow_symlinks and stat.S_ISREG(self._mode_behind()))
 
     def _mode_behind(self) -> int:
-        """Of what a symlink leads to; 0: it is none."""
+        """Return the mode of the symlink's target; 0 for a directory or regular file."""
         return 0 if self._is_dir or self._is_file else self._disk.stat(self.path).st_mode

@@ -1,6 +1,6 @@
-"""The file system as the tools see it: all of it. beneath.py has the one that ends at a directory.
+"""The whole file system as the tools see it. beneath.py has the disk limited to one directory.
 
-Standard library only, and plain strings: it also runs in the process that searches (search.py).
+Standard library only, and plain strings: it also runs in the search process (search.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # typing would cost the searching process its start
     from typing import Protocol
 
     class DiskEntry(Protocol):
-        """What of os.DirEntry is used."""
+        """The members of os.DirEntry that are used."""
 
         @property
         def name(self) -> str: ...
@@ -24,12 +24,12 @@ if TYPE_CHECKING:  # typing would cost the searching process its start
 
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Not blocking: a pipe has no end, and some files of /proc look regular and wait for ever."""
+"""Flags for reading. Non-blocking, because pipes and some regular-looking /proc files never end."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Outside(OSError):
-    """A path leads where this disk does not go; `str()` is the whole sentence."""
+    """A path leads outside this disk; `str()` is the complete error message."""
 
 
 class Disk:
@@ -37,20 +37,20 @@ class Disk:
         return os.open(path, flags)
 
     def stat(self, path: str) -> os.stat_result:
-        """Symlinks followed."""
+        """Return the status, with symlinks followed."""
         return os.stat(path)
 
     def real(self, path: str) -> str:
-        """The path without symlinks, as far as it exists."""
+        """Return the path without symlinks, as far as it exists."""
         return os.path.realpath(path)
 
     def entries(self, directory: str) -> Sequence[DiskEntry]:
-        """In the order of their names."""
+        """Return the entries, sorted by name."""
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: os.fsencode(entry.name))
 
     def repository(self, directory: str) -> str | None:
-        """The nearest directory, from here upwards, that is the root of a git repository."""
+        """Return the nearest directory, from here upwards, that is a git repository's root."""
         while not os.path.lexists(os.path.join(directory, ".git")):
             parent = os.path.dirname(directory)
             if parent == directory:

@@ -37,8 +37,8 @@ class Edit(PlacedTool):
         return ToolOutput(content=(Text(rows),), details=details)
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
-        """Which texts are in the file now; whether that is because of this edit, the model knows
-        better."""
+        """Report how many old and new texts are in the file now; the model judges whether that is
+        because of this edit."""
         edits = replace.parse(args)
         name, now = self._content_now(args)
         if now is None:

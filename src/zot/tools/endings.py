@@ -1,4 +1,4 @@
-"""Line endings and byte-order marks: match in `\\n`, write in what the file has. Bytes only."""
+"""Line endings and byte-order marks: match with `\\n`, write what the file has. Bytes only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 class Normalized:
-    """A file's content with `\\r\\n` as `\\n`, and the way back to the original positions."""
+    """A file's content with `\\r\\n` as `\\n`, and a mapping back to the original positions."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -21,12 +21,12 @@ class Normalized:
             position = data.find(b"\r\n", position + 2)
 
     def original(self, position: int) -> int:
-        """Where a position of `text` is in `data`."""
+        """Map a position in `text` to the position in `data`."""
         return position + bisect.bisect_left(self._crlf, position)
 
     def ending(self, start: int, end: int) -> bytes:
-        """What ends a line that is written over `text[start:end]`: as it was there, else as in
-        most of the file."""
+        """Return the line ending for text that replaces `text[start:end]`: the one used there, or
+        else in most of the file."""
         for low, high in ((start, end), (0, len(self.text))):
             two = bisect.bisect_left(self._crlf, high) - bisect.bisect_left(self._crlf, low)
             lines = self.text.count(b"\n", low, high)
@@ -35,8 +35,8 @@ class Normalized:
         return b"\n"
 
     def replace(self, edits: list[tuple[int, int, bytes]]) -> bytes:
-        """The original with each `text[start:end]` replaced; edits are sorted and do not overlap.
-        What no edit touches keeps its bytes, mixed endings included."""
+        """Return the original with each `text[start:end]` replaced; edits are sorted and do not
+        overlap. Text outside the edits keeps its bytes, mixed endings included."""
         pieces: list[bytes] = []
         position = 0
         for start, end, new in edits:
@@ -49,7 +49,7 @@ class Normalized:
 
 
 def _trim(text: bytes, start: int, end: int, new: bytes) -> tuple[int, int, bytes]:
-    """Leave out the whole lines that old and new share at both ends: they are not changed."""
+    """Remove whole lines that old and new text share at both ends; return start, end, new text."""
     old = text[start:end]
     same = 0
     while (cut := old.find(b"\n", same) + 1) and old[same:cut] == new[same:cut]:
@@ -61,13 +61,13 @@ def _trim(text: bytes, start: int, end: int, new: bytes) -> tuple[int, int, byte
 
 
 def text(data: bytes | None) -> str:
-    """Content for showing: one kind of line ending, no byte-order mark; nothing for no file."""
+    """Return content for display: `\\n` line endings, no byte-order mark; "" for no file."""
     shown = (data or b"").replace(b"\r\n", b"\n").decode("utf-8", "replace")
     return shown.removeprefix("\ufeff")
 
 
 def keep_style(before: bytes, content: bytes) -> bytes:
-    """New content for a file, with the byte-order mark and the line endings that it had."""
+    """Return new content with the byte-order mark and the line endings of the old content."""
     if before.startswith(BOM) and not content.startswith(BOM):
         content = BOM + content
     lines = before.count(b"\n")

@@ -1,8 +1,8 @@
-"""Replacing a user's file: in one step, under a lock, with everything but the content kept.
+"""Replaces a user's file atomically, under a lock, and keeps everything but the content.
 
 A file is replaced by a rename, so a reader (or a crash) sees the old content or the new, never
 half. In three cases it is written in place instead, because a rename would lose something: it has
-other hard links, it belongs to someone else, or its directory cannot be written.
+other hard links, it belongs to another user, or its directory cannot be written.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from zot.tools import paths
 
 LOCK_SECONDS = 10.0
 ATTEMPTS = 5
-"""How often to start over when a program that takes no lock changes the file meanwhile."""
+"""Attempts when a program that takes no lock changes the file meanwhile."""
 MAX_EDIT = 64 << 20
 
 
 class Target(Frozen):
     """A file to write: an open directory and a name in it that is never followed as a symlink, so
-    that nothing can be put in the way of the write."""
+    that the write cannot be redirected."""
 
     folder: int
     name: str
     path: Path
-    """As the user knows it."""
+    """The path as the user knows it."""
     keeps_links: bool = True
-    """Write through to the other names of the file; else this name gets a file of its own."""
+    """Whether to write in place so that other hard links change too; else they are separated."""
 
 
 def update(target: Target, change: Callable[[bytes | None], bytes], cancel: Cancel) -> None:
-    """Replace the file's content by `change(content)`; None stands for a file that is not there.
+    """Replace the file's content by `change(content)`; None stands for a missing file.
 
-    `change` may be called again when someone else changed the file in between; it may raise
-    ToolError, and then nothing happened.
+    `change` may be called again when another program changed the file in between; if it raises
+    ToolError, the file stays unchanged.
 
     Raises:
-        ToolError: the file cannot be read or written, or others keep changing it.
+        ToolError: the file cannot be read or written, or other programs keep changing it.
     """
     path = str(target.path)
     try:
@@ -102,8 +102,8 @@ def _open(target: Target, flags: int) -> int:
 
 
 def _lock(target: Target, cancel: Cancel) -> None:
-    """One writer a directory, across processes, until it is closed. The file itself cannot carry
-    the lock: the rename replaces it, and whoever waited would hold one on a file that is gone."""
+    """Lock the directory against other writers, also in other processes, until it is closed. The
+    file itself cannot be locked: the rename replaces it, and a waiter would lock a deleted file."""
     waited = 0.0
     while not lock(target.folder):
         if waited >= LOCK_SECONDS:
@@ -114,10 +114,10 @@ def _lock(target: Target, cancel: Cancel) -> None:
 
 
 def _replace(target: Target, before: bytes | None, after: bytes) -> bool:
-    """Write the new content unless the file is no longer what it was; False if so."""
+    """Write the new content; return False if the file has changed meanwhile."""
     if before is None:
         return _write_beside(target, None, before, after)
-    old = _open(target, os.O_WRONLY)  # a rename would not ask for the right
+    old = _open(target, os.O_WRONLY)  # a rename would not check the write permission
     try:
         if os.fstat(old).st_nlink > 1 and target.keeps_links:
             return _write_in_place(target, before, after)
@@ -149,14 +149,14 @@ def _write_beside(target: Target, old: int | None, before: bytes | None, after: 
         try:
             os.unlink(temporary, dir_fd=folder)
         except FileNotFoundError:
-            pass  # it has the file's name now
+            pass  # it was renamed to the file's name
 
 
 def _move(temporary: str, target: Target, before: bytes | None) -> bool:
     folder, name = target.folder, target.name
     if before is None:
         try:
-            # fails where a rename would overwrite
+            # link() fails where a rename would overwrite
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
             return False
@@ -173,7 +173,7 @@ def _move(temporary: str, target: Target, before: bytes | None) -> bool:
 
 
 def _keep(fd: int, old: int) -> bool:
-    """Give the new file the old one's owner, mode and attributes; False if that is not allowed."""
+    """Give the new file the old one's owner, mode and attributes; return False if not permitted."""
     mine, status = os.fstat(fd), os.fstat(old)
     if (mine.st_uid, mine.st_gid) != (status.st_uid, status.st_gid):
         try:
@@ -192,8 +192,8 @@ def _keep(fd: int, old: int) -> bool:
 
 
 def _write_in_place(target: Target, before: bytes, after: bytes) -> bool:
-    """Write over the old content. It is the only copy: what fails on the way (a full disk, a quota)
-    must leave it as it was."""
+    """Overwrite the old content. It is the only copy, so a failure (a full disk, a quota) must
+    leave it unchanged."""
     fd = _open(target, os.O_RDWR)
     try:
         with os.fdopen(fd, "rb", closefd=False) as file:
@@ -211,7 +211,7 @@ def _write_in_place(target: Target, before: bytes, after: bytes) -> bool:
 
 
 def _reserve(fd: int, size: int) -> None:
-    """Take the space for the new content while the old one is still there."""
+    """Allocate the space for the new content before the old one is overwritten."""
     try:
         if size:
             os.posix_fallocate(fd, 0, size)
@@ -231,7 +231,7 @@ def _write_over(fd: int, data: bytes) -> None:
 
 
 def _write_back(fd: int, before: bytes, failure: OSError) -> None:
-    """The blocks of the old content are still the file's own, so this needs no space."""
+    """Restore the old content; its blocks still belong to the file, so this needs no space."""
     try:
         _write_over(fd, before)
     except OSError as error:

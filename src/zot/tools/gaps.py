@@ -1,4 +1,4 @@
-"""Where an old text, its new text and the file differ in blank lines: which ones are meant."""
+"""Decides which blank lines to write when old text, new text and file differ in them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from zot.tools.textdiff import opcodes
 
 
 class Unclear(Exception):
-    """The place is known, but not what to write there; the text says why."""
+    """The place of an edit is known, but not the text to write there; the message says why."""
 
 
 NOWHERE = -1
 
 
 class Gaps:
-    """Blank lines that the file has and the old text has not, or the other way round: carries
-    them over to the new text where it is clear which ones they are there."""
+    """Carries differences in blank lines between the file and the old text over to the new text,
+    where their place in it is unambiguous."""
 
     def __init__(self, olds: list[str], news: list[str]) -> None:
         self._olds, self._news = olds, news
         self._changed: dict[int, list[str]] = {}
-        """New blank lines, by the number of the new line before which they stand."""
+        """Blank lines to insert, by the index of the new line that follows them."""
 
     def change(self, above: int, below: int, lines: list[str]) -> None:
-        """Between these two lines of the old text the file has the blank `lines`."""
+        """Note that the file has the blank `lines` between these two lines of the old text."""
         where = {self._where(above, below, len(lines), links) for links in self._links}
         if len(where) > 1:
             raise Unclear("blank lines differ where lines were moved")
@@ -33,10 +33,10 @@ class Gaps:
             self._changed[at] = lines
 
     def _where(self, above: int, below: int, size: int, links: dict[int, int]) -> int:
-        """The new line whose blank lines before it are to be changed."""
+        """Return the new line before which blank lines are to be changed, or NOWHERE."""
         start, end = links.get(above), links.get(below)
         if start == end == NOWHERE:
-            # Both lines are gone, and what is between them too; or is one of them there again?
+            # Both lines and the blanks between them are gone, unless one occurs again elsewhere.
             if {key(self._olds[at]) for at in (above, below)} & set(map(key, self._news)):
                 raise Unclear("blank lines differ beside a line that is there several times")
             return NOWHERE
@@ -53,8 +53,8 @@ class Gaps:
         raise Unclear("old text, new text and file differ in their blank lines")
 
     def _around_added(self, start: int, end: int, old: int, size: int) -> int:
-        """Lines were added in the midst of the blank lines. Those of the old text are above or
-        below them: told by how many there are, if only one side can be meant."""
+        """Return the line for blank lines in whose midst lines were added. The old blank lines are
+        above or below; their number decides, if it fits only one side."""
         words = [at for at in range(start, end + 1) if key(self._news[at])]
         above, below = words[1] - start - 1, end - words[-2] - 1
         if above == old and below not in (old, size):
@@ -66,8 +66,8 @@ class Gaps:
         raise Unclear("blank lines differ where lines are added")
 
     def _beside(self, above: int, below: int, size: int) -> int:
-        """Only one of the two lines is still there: the blank lines beside it are meant, if the
-        new text has as many nowhere else among its own lines."""
+        """Return the line when only one of the two old lines remains: the blank lines beside it are
+        meant, if the new text has as many nowhere else among its own lines."""
         old = below - above - 1
         for at, other, step in ((above, below, 1), (below, above, -1)):
             if not self._only(at) or self._only(other):
@@ -81,8 +81,8 @@ class Gaps:
         raise Unclear("blank lines differ where lines are added or taken away")
 
     def _gaps_from(self, edge: int, step: int) -> list[int]:
-        """How many blank lines there are beside a new line, and between those that follow up to
-        the next one that the old text has too."""
+        """Return the number of blank lines beside a new line and between the following ones, up to
+        the next line that is also in the old text."""
         gaps = [0]
         line = edge + step
         while 0 <= line < len(self._news) and line not in self._anchored:
@@ -97,12 +97,12 @@ class Gaps:
         return key(self._olds[old]) == key(self._news[new])
 
     def _only(self, at: int) -> bool:
-        """Whether a line of the old text is in both texts, once in each."""
+        """Return whether a line of the old text is in both texts, once in each."""
         return at in self._anchors
 
     @cached_property
     def _anchors(self) -> dict[int, int]:
-        """The new line of each old one that is in both texts, once in each."""
+        """Old line to new line, for lines that are in both texts, once in each."""
         olds, news = ([key(line) for line in lines] for lines in (self._olds, self._news))
         once = {text for text in olds if text and olds.count(text) == news.count(text) == 1}
         return {at: news.index(text) for at, text in enumerate(olds) if text in once}
@@ -113,8 +113,8 @@ class Gaps:
 
     @cached_property
     def _links(self) -> list[dict[int, int]]:
-        """The new line for each old one. Aligned in several ways, which must lead to the same:
-        with blank lines and without, from the beginning and from the end."""
+        """Maps from old to new lines, aligned in four ways, whose results must agree: with and
+        without blank lines, from the beginning and from the end."""
         olds = [at for at, line in enumerate(self._olds) if key(line)]
         news = [at for at, line in enumerate(self._news) if key(line)]
         everything = list(range(len(self._olds))), list(range(len(self._news)))

@@ -51,8 +51,8 @@ class Glob(PlacedTool):
 
 
 def split_base(root: Path, pattern: str) -> tuple[Path, str]:
-    """Where to start, and the pattern below it: leading names without wildcards are walked past
-    what .gitignore says, as a path that was asked for by name."""
+    """Split into the directory to start from and the pattern below it. Leading names without
+    wildcards ignore .gitignore, like a path requested by name."""
     if pattern.startswith("/"):
         root = Path("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
@@ -69,7 +69,7 @@ class Search:
         self.root = root
         self.only_dirs = rest.endswith("/")
         self.patterns = compile_pattern(rest, pattern)
-        # Who asks for a name with a dot wants to see it.
+        # A pattern that names a dot file includes hidden files.
         self.hidden = hidden or any(mark in f"/{rest}" for mark in ("/.", "{.", ",."))
         fixed = all(wildcard.DEEP not in segments for segments in self.patterns)
         self.max_depth = max(map(len, self.patterns)) if fixed else None
@@ -104,11 +104,11 @@ class Search:
         try:
             return entry.is_dir() == self.only_dirs
         except OSError:
-            return not self.only_dirs  # a symlink that leads nowhere
+            return not self.only_dirs  # a dangling symlink
 
 
 def compile_pattern(pattern: str, said: str = "") -> list[wildcard.Segments]:
-    """Raises ToolError if the pattern has no meaning; `said` is how the caller wrote it."""
+    """Compile a pattern; `said`: its original form. Raises ToolError if it is invalid."""
     try:
         return [_compile(alternative) for alternative in wildcard.braces(pattern)]
     except wildcard.BadPattern as error:
@@ -116,7 +116,7 @@ def compile_pattern(pattern: str, said: str = "") -> list[wildcard.Segments]:
 
 
 def _compile(pattern: str) -> wildcard.Segments:
-    """Without a slash a pattern means names at any depth."""
+    """Compile one alternative; without a slash it matches names at any depth."""
     segments = wildcard.compile_segments(pattern)
     if "/" in pattern.rstrip("/") or not segments or segments[0] is wildcard.DEEP:
         return segments
@@ -124,7 +124,7 @@ def _compile(pattern: str) -> wildcard.Segments:
 
 
 def _changed(place: Place, entry: DiskEntry) -> int:
-    """When a file was last changed; 0 for a symlink that leads nowhere."""
+    """Return the modification time in nanoseconds; 0 for a dangling symlink."""
     try:
         return place.disk.stat(entry.path).st_mtime_ns
     except OSError:
@@ -132,6 +132,6 @@ def _changed(place: Place, entry: DiskEntry) -> int:
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """A name as it can be printed: whatever bytes it has, it stays on its line."""
+    """Return a printable form of the path that, whatever bytes it has, stays on one line."""
     name = os.fsencode(paths.shown(path, cwd)).decode("utf-8", "replace")
     return clean(name).replace("\n", "\ufffd").replace("\r", "\ufffd")

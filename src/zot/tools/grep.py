@@ -1,4 +1,4 @@
-"""The `grep` tool: find lines by a regular expression, with ripgrep if it is there."""
+"""The `grep` tool: find lines by a regular expression, with ripgrep if it is installed."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ MAX_CONTEXT = 50
 MAX_WIDTH = 500
 MAX_BYTES = 51_200
 MAX_COUNTED = 20_000
-"""Matches; then the search ends."""
+"""Number of matches after which the search ends."""
 LISTED = 50
 SECONDS = 30.0
 LAUNCH = (
     "import sys; sys.path.append(sys.argv[1]); from zot.tools.search import main;"
     " sys.exit(main(sys.argv[2]))"
 )
-# rg reads other ignore files and looks above the repository; the answer must not depend on which
-# program searched.
+# By default rg reads other ignore files and looks above the repository; the result must not depend
+# on the program that searched.
 RG = (
     *("--json", "--no-config", "--binary", "--hidden", "--no-ignore-dot", "--no-ignore-global"),
     *("--no-ignore-exclude", "--no-require-git", "--no-mmap", "--crlf", "--sort", "path"),
@@ -51,7 +51,7 @@ class Arguments(Frozen):
     pattern: str
     root: Path
     folder: Path
-    """The root, or the directory of the file that it is."""
+    """The root, or its directory if the root is a file."""
     glob: str
     ignore_case: bool
     literal: bool
@@ -71,12 +71,12 @@ class Grep:
             matches, result = self._search(rg, wanted, context.cancel)
             if result.exit_code != 2 or matches.rows:
                 return matches.report(result)
-        # Also where rg does not know the syntax: looking around, back references.
+        # Without rg, and for syntax that rg does not support: look-around, back references.
         matches, result = self._search(self._python(wanted), wanted, context.cancel)
         said = matches.errors.strip()
         if result.exit_code == 2:
             raise ToolError(f"invalid regular expression {wanted.pattern!r}: {said}")
-        if result.exit_code:  # it fell over; only rg says by its code that nothing was there
+        if result.exit_code:  # it crashed; only rg exits with 1 when there is no match
             why = said.rpartition("\n")[2] or f"exit code {result.exit_code}"
             raise ToolError(f"the search failed: {why}; use grep in bash")
         return matches.report(result)
@@ -108,13 +108,13 @@ class Grep:
     def _ripgrep(self, wanted: Arguments) -> list[str] | None:
         program = paths.executable("rg", self._place.cwd, self._place.environ)
         if program is None or self._place.bounds is not None:
-            return None  # rg opens what it found by its path, which may lead elsewhere by then
+            return None  # rg opens files by path, which may lead out of the jail by then
         options = ["--context", str(wanted.context)]
         if wanted.root == wanted.folder:
             tree = Tree(str(wanted.root), str(self._place.cwd), self._place.disk)
             if tree.repository is None:
                 if tree.inherited:
-                    return None  # rg cannot be told to begin at the working directory
+                    return None  # rg cannot start its ignore rules at the working directory
                 options.append("--no-ignore-parent")
         options.append("--ignore-case" if wanted.ignore_case else "--case-sensitive")
         if wanted.literal:
@@ -131,7 +131,7 @@ class Grep:
     def _search(
         self, argv: list[str], wanted: Arguments, cancel: Cancel
     ) -> tuple[GrepMatches, ProcessResult]:
-        """Run a program that answers as `rg --json` does, until there is enough."""
+        """Run a program with the output of `rg --json` until there are enough matches."""
         enough = Cancel()
         matches = GrepMatches(wanted, self._place.cwd, enough)
         env = {"PATH": os.defpath, "PYTHONUTF8": "1", "LC_ALL": "C.UTF-8"}
@@ -149,11 +149,11 @@ def _number(value: Json, default: int, most: int) -> int:
     return min(int(value), most)
 
 
-# --- what the searching program says ---------------------------------------------------------
+# --- output of the search program ------------------------------------------------------------
 
 
 class Bytes(Frozen):
-    """Text where it is UTF-8, else base64."""
+    """UTF-8 text, or else base64."""
 
     text: str | None = None
     bytes: str | None = None
@@ -181,8 +181,8 @@ DECODER = msgspec.json.Decoder(Said)
 
 
 class GrepMatches:
-    """Collects rows, a file at a time: whether a file is binary is known at its end. Beyond the
-    limit it goes on counting, so that the answer can begin with the files."""
+    """Collects rows, one file at a time: only at its end is it known whether a file is binary.
+    Beyond the limit it keeps counting, so that the result can begin with counts per file."""
 
     def __init__(self, wanted: Arguments, cwd: Path, enough: Cancel) -> None:
         self._wanted = wanted
@@ -196,12 +196,12 @@ class GrepMatches:
         self._matches = 0
         self._counts: dict[str, int] = {}
         self._left_out: Counter[str] = Counter()
-        """Files that were not searched, by the reason."""
+        """Number of files that were not searched, by reason."""
         self._last = -1
-        """Number of the last line that was shown of this file."""
+        """Number of the last shown line of this file."""
         self._size = 0
         self._full = ""
-        """Why no more rows are taken."""
+        """Why no more rows are collected; empty while they are."""
         self.rows: list[str] = []
         self.errors = ""
 
@@ -274,7 +274,7 @@ class GrepMatches:
         return self._files() + "\n".join(self.rows) + note
 
     def _files(self) -> str:
-        """The files with their counts, where not all rows are shown."""
+        """Return the files with their match counts, if not all rows are shown."""
         if not self._full:
             return ""
         more = "more than " if self._matches > MAX_COUNTED else ""

@@ -1,7 +1,7 @@
-"""Wipes secrets from what the system shows of this process: its environment and command line.
+"""Wipes secrets from this process's environment and command line as shown in /proc.
 
-A command's own environment has none of them, but it can read `/proc/PID/environ` of every process
-of its user, and zot is one of its ancestors. Only for a process that is zot's own: C code in it
+A command's own environment has no secrets, but it can read `/proc/PID/environ` of every process
+of its user, and zot is one of its ancestors. Use it only if zot owns the process: C code in it
 finds the variables empty afterwards. `os.environ` keeps its copy.
 """
 
@@ -14,17 +14,17 @@ from collections.abc import Collection
 from zot import trees
 
 SHORT = 8
-"""A shorter value ("1", "none") is no secret and would hit words of the command line."""
+"""Minimum length of a secret: shorter values ("1", "none") would match ordinary words."""
 
 
 def hide_process(names: Collection[str], values: Collection[str]) -> None:
-    """Wipe the secrets of this process, and let no other one of the user read its memory."""
+    """Wipe the secrets of this process and keep the user's other processes from its memory."""
     hide_secrets(names, values)
     trees.own_process()
 
 
 def hide_server(names: Collection[str]) -> None:
-    """The same for a process that runs no commands itself, but has agents that do."""
+    """Like hide_process(), for a process that runs no commands itself, but whose agents do."""
     hide_secrets(names)
     trees.hide_memory()
 
@@ -36,21 +36,21 @@ def hide_secrets(names: Collection[str], values: Collection[str] = ()) -> None:
     try:
         stat = _shown("stat").rpartition(b")")[2].split()
         arguments, environment = _shown("cmdline"), _shown("environ")
-        # Fields 48 and 50 of proc(5): where the arguments and the environment begin.
+        # Fields 48 and 50 of proc(5): addresses of the arguments and the environment.
         _wipe(int(stat[45]), arguments, _arguments(arguments, values))
         _wipe(int(stat[47]), environment, _variables(environment, names))
     except (OSError, IndexError, ValueError):
-        return  # a system that shows less than this has nothing to hide
+        return  # without these files there is nothing to hide
 
 
 def _shown(name: str) -> bytes:
-    """What the system shows of this process."""
+    """Return the content of a /proc file of this process."""
     with open(f"/proc/self/{name}", "rb") as file:  # noqa: PTH123  loaded before the helper starts
         return file.read()
 
 
 def _variables(data: bytes, names: Collection[str]) -> list[tuple[int, int]]:
-    """Where the values of these variables are, under whatever name: (start, length)."""
+    """Return (start, length) of these variables' values, also where another name has the value."""
     wanted = {name.encode() for name in names}
     entries = [entry.partition(b"=") for entry in data.split(b"\0")]
     values = {value for name, _, value in entries if name in wanted and len(value) >= SHORT}
@@ -74,6 +74,6 @@ def _arguments(data: bytes, values: Collection[str]) -> list[tuple[int, int]]:
 
 def _wipe(address: int, data: bytes, places: list[tuple[int, int]]) -> None:
     if not places or ctypes.string_at(address, len(data)) != data:
-        return  # a program changed its title: not the memory we were told of
+        return  # the process title was changed: this is other memory
     for start, length in places:
         ctypes.memset(address + start, 0, length)

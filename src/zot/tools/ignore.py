@@ -1,9 +1,9 @@
-"""What .gitignore files say. Reads those files, and nothing else; git itself is not asked.
+"""Rules of .gitignore files. Reads those files and nothing else; does not run git.
 
-Not by the library `pathspec` (1.1.1, for each path, with GitHub's lists for Visual Studio and for
-Python): its plain backend takes 2.1 and 14 times as long, its re2 backend 0.07 and 0.8 times, but
-that needs a native package, and 24 ms to load, in a process that loads the standard library only.
-And what lies in an ignored directory counts as ignored, also where that was asked for by name.
+The library `pathspec` is not used (1.1.1, for each path, with GitHub's lists for Visual Studio and
+for Python): its plain backend takes 2.1 and 14 times as long; its re2 backend 0.07 and 0.8 times,
+but needs a native package and 24 ms to load, in a process that loads the standard library only. It
+also ignores everything in an ignored directory, even if that directory was requested by name.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from zot.tools.wildcard import DEEP, BadPattern, Segments, compile_segments, mat
 
 MAX_SIZE = 1 << 20
 MAX_LINE = 4096
-"""Of a pattern: no path is longer."""
+"""Maximum length of a pattern: no path is longer."""
 META = frozenset("*?[\\")
 
 
 class IgnoreRules:
-    """The lines of one .gitignore. The last one that matches decides, so lines in a row that say
-    the same (ignore, or do not) can be asked together."""
+    """The lines of one .gitignore. The last match decides, so consecutive lines of the same sign
+    (ignore, or do not) can be matched together."""
 
     def __init__(self, text: str) -> None:
         parsed = [rule for line in text.split("\n") if (rule := _parse(line))]
@@ -36,7 +36,7 @@ class IgnoreRules:
         ]
 
     def verdict(self, path: Sequence[str], is_dir: bool) -> bool | None:
-        """True: ignored; False: explicitly not; None: not mentioned."""
+        """Return True if ignored, False if explicitly not, None if no rule matches."""
         for run in self._runs:
             if run.matches(path, is_dir):
                 return not run.negated
@@ -44,7 +44,7 @@ class IgnoreRules:
 
 
 class RuleRun:
-    """Rules of one sign in a row."""
+    """Consecutive rules of the same sign."""
 
     def __init__(self, negated: bool, rules: list[IgnoreRule]) -> None:
         self.negated = negated
@@ -64,7 +64,7 @@ class RuleRun:
 
 
 class Names:
-    """Patterns for a name, at any place: most are like `build` or `*.pyc` and need no regular
+    """Patterns for a name in any directory: most are like `build` or `*.pyc` and need no regular
     expression."""
 
     def __init__(self, patterns: list[str]) -> None:
@@ -88,9 +88,9 @@ class IgnoreRule:
         self.segments = segments
         self.negated, self.only_dirs = negated, only_dirs
         self.name = name
-        """The pattern for the name alone, when the place does not matter; else empty."""
+        """The pattern for the name alone, if it applies in any directory; else empty."""
         self.depth = 0 if DEEP in segments else len(segments)
-        """Of the paths that can match; 0 for any."""
+        """Number of parts of paths that can match; 0 for any."""
 
 
 def _parse(line: str) -> IgnoreRule | None:
@@ -109,7 +109,7 @@ def _parse(line: str) -> IgnoreRule | None:
         segments = compile_segments(line)
         name = "" if anchored or line == "**" else line
     except BadPattern:
-        return None  # as git does: a line without meaning matches nothing
+        return None  # like git: an invalid line matches nothing
     return IgnoreRule(segments if anchored else (DEEP, *segments), negated, only_dirs, name)
 
 
@@ -121,7 +121,7 @@ def _without_trailing_spaces(line: str) -> str:
 
 
 def rules_in(directory: str, disk: Disk) -> IgnoreRules | None:
-    """The rules of a directory's own .gitignore, if it has one."""
+    """Return the rules of a directory's own .gitignore, if it has one."""
     try:
         fd = disk.open(os.path.join(directory, ".gitignore"))
     except OSError:

@@ -1,8 +1,8 @@
-"""The narrow Place: file tools see nothing but the working directory, commands run in bubblewrap.
+"""The sandboxed Place: file tools see only the working directory, commands run in bubblewrap.
 
-Commands read the whole file system, without its secrets, and write the working directory and a
-/tmp of their own; they have no network. Where bubblewrap cannot do that, no command runs. Programs
-that zot talks to (MCP servers) are kept by the same walls, for as long as they live.
+Commands can read the whole file system except its secrets, and write the working directory and a
+private /tmp; they have no network. Where bubblewrap cannot do that, no command runs. Programs that
+zot talks to (MCP servers) run in the same sandbox for as long as they live.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ SECRETS = (
     ".config/op", ".config/sops", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
     ".config/chromium", ".claude", ".claude.json", ".codex", ".gemini", ".pi",
 )  # fmt: skip
-"""Below the home directory: what a command in the jail does not get to read."""
+"""Paths below the home directory that a command in the jail cannot read."""
 CLOSED = ("/tmp", "/var/tmp", "/run", "/dev/shm")
-"""Empty in the jail, and writable: here are the sockets by which a command could ask a program
-outside to do what it may not."""
+"""Directories that are empty and writable in the jail: they hold the sockets by which a command
+could have a program outside do what the jail forbids."""
 SYSTEM = {
     *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
     *("/sbin", "/sys", "/usr", "/var"),
@@ -65,14 +65,14 @@ NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts
 NO_NETWORK = "--unshare-net"
 RESOLVER = "/etc/resolv.conf"
 COVER = 0o1500
-"""The mode of a directory that covers what is not there: nobody else makes one like it."""
+"""Mode of the empty directories that cover missing names; identifies them as made by zot."""
 PROBE_SECONDS = 10.0
 TRIES = 5
-"""How often a command is begun that another one kept from beginning."""
+"""Attempts to start a command when another one moves a directory that must be covered."""
 SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
-"""Variables that a command in the jail does not see."""
+"""Names of environment variables that are removed in the jail."""
 PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
-"""In an address, as in postgres://user:password@host."""
+"""The password in an address such as postgres://user:password@host."""
 APPARMOR = (
     "AppArmor keeps user namespaces from it here, as on Ubuntu 24.04: apt install"
     " apparmor-profiles, copy bwrap-userns-restrict from /usr/share/apparmor/extra-profiles to"
@@ -99,24 +99,24 @@ class Jail(Place):
             ) from error
         self.disk = self._beneath
         self._root_fd = self._beneath.folder
-        """The root itself, whatever its path leads to."""
+        """Descriptor of the root, valid even if its path later leads elsewhere."""
         self._ready = False
         self._modern = True
-        """bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
+        """Whether bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
         self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
         self._survey = Survey(self.root, self._root_fd)
         self._quiet = QuietTimes(self._look_around)
         self._looking = threading.Lock()
         self._commands: dict[int, Look] = {}
-        """Those that run now, by what was there before each of them."""
+        """The look taken before each command that runs now, by the id of its Walls."""
         self._renamed: set[Key] = set()
-        """What was renamed while something ran that still runs."""
+        """Keys of things renamed since the jail was last unused."""
         self._top: dict[int, list[Key]] = {}
-        """What covers the protected names at the top, for each that runs."""
+        """Covers of the protected names in the root, for each running command or program."""
         self._residents = Residents(lambda before: self._look_again(before, spare=True))
         remove_covers(self._root_fd)
         self._recovered = self._recover()
-        """What was renamed because a zot was killed; said with the first command."""
+        """Notes on what a killed zot left; reported with the first command."""
 
     def _recover(self) -> list[str]:
         try:
@@ -144,14 +144,14 @@ class Jail(Place):
         with self._walls(supervisor, env, job.cancel, notes.append) as walls:
             self._commands[id(walls)] = walls.before
             try:
-                # Not --die-with-parent: the supervisor leaves nothing behind, and would find no
-                # background process to name, nor let `cmd > >(tee log)` finish.
+                # No --die-with-parent: the supervisor ends all processes itself, and otherwise
+                # could neither name background processes nor let `cmd > >(tee log)` finish.
                 argv = [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)]
                 rest = env, job.on_output, job.cancel, job.timeout
                 result = self._started(supervisor, argv, rest, walls)
             finally:
                 del self._commands[id(walls)]
-        # bubblewrap's own first process outlives the shell as long as something else does.
+        # bubblewrap's own first process runs on while any process outlives the shell.
         own = f"{walls.words[0]} "
         left = tuple(name for name in result.leftovers if not name.startswith(own))
         return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
@@ -159,7 +159,7 @@ class Jail(Place):
     def _started(
         self, supervisor: Supervisor, argv: list[str], rest: Rest, walls: Walls
     ) -> ProcessResult:
-        """Run it; again if a command beside it moved what is to be covered, and nothing ran."""
+        """Run `argv`; retry if a concurrent command moved what is to be covered and nothing ran."""
         for tries_left in reversed(range(TRIES)):
             try:
                 return supervisor.run(argv, Path(self.root), *rest, self._plan(walls))
@@ -172,8 +172,8 @@ class Jail(Place):
     def confined(
         self, supervisor: Supervisor, program: Program, cancel: Cancel, tell: Tell
     ) -> Iterator[Program]:
-        """The program as it runs in the jail, for as long as the block lasts. Its variables stay:
-        whoever wants it started has chosen them.
+        """Yield the program as it is started in the jail; the walls last as long as the block. Its
+        variables are not filtered: they were chosen for it.
 
         Raises:
             ToolError: there is no jail here, or the program would not be found in it.
@@ -202,8 +202,11 @@ class Jail(Place):
         lasts: bool = False,
         network: bool = False,
     ) -> Iterator[Walls]:
-        """What keeps something in, while the block lasts. `tell` hears what is weak about it, and
-        what appeared meanwhile and was renamed; `lasts`: commands come and go beside it."""
+        """Yield the walls for one command or program, for the duration of the block.
+
+        `tell` gets notes on weaknesses of the jail and on things that appeared and were renamed.
+        `lasts`: a long-running program, beside which commands come and go.
+        """
         program = self._bubblewrap()
         told: list[str] = []
 
@@ -235,7 +238,7 @@ class Jail(Place):
                 watch = Watch(lambda: self._look_again(before), tell_once)
                 with stays if lasts else watch:
                     yield Walls(words, before, covers, quiet)
-        finally:  # also after an error: it may have run all the same
+        finally:  # also after an error: the command may have run nevertheless
             for note in self._leave(quiet, before, look=not lasts):
                 tell_once(note)
             del self._top[id(top)]
@@ -250,7 +253,8 @@ class Jail(Place):
                 raise paths.failed(f"jailed: cannot use {where!r}", error) from error
 
     def _leave(self, quiet: Quiet, before: Look, *, look: bool) -> list[str]:
-        """What was renamed at the end of a command, or of the last program in the jail."""
+        """Rename what appeared, at the end of a command or of the last program in the jail; return
+        notes."""
         with self._looking:
             try:
                 alone = self._quiet.users == 1 and quiet.is_alone()
@@ -260,7 +264,7 @@ class Jail(Place):
                     self._renamed.clear()
 
     def _look_again(self, before: Look, *, spare: bool = False) -> list[str]:
-        """What was renamed while something runs."""
+        """Rename what appeared while something runs; return notes."""
         with self._looking:
             quiet = self._quiet.current
             return [] if quiet is None else self._put_right(quiet, before, spare=spare)
@@ -274,14 +278,14 @@ class Jail(Place):
             return self._survey.look()
 
     def _plan(self, walls: Walls) -> bytes:
-        """What the keeper must know to make the walls that bubblewrap cannot make."""
+        """Return the packed data from which the keeper makes the walls that bubblewrap cannot."""
         covers = [*walls.covers, *walls.quiet.covers()]
-        covers.sort(key=lambda cover: cover[3])  # secrets last: nothing is mounted over them
+        covers.sort(key=lambda cover: cover[3])  # secrets last, so nothing is mounted over them
         record = record_path(self.zot_home, self.root)
         return packed(self._filter, self.root, os.fstat(self._root_fd), covers, record)
 
     def _weaknesses(self, quiet: Quiet) -> list[str]:
-        """What this system cannot do for the jail."""
+        """Return notes on protections that this system cannot provide."""
         notes = []
         if not self._modern:
             notes.append(
@@ -300,9 +304,9 @@ class Jail(Place):
     def _put_right(
         self, quiet: Quiet, before: Look, *, spare: bool = False, alone: bool = False
     ) -> list[str]:
-        """Rename what appeared; what to say of it. Whatever was there before the command is left
-        to the one that made it, unless nothing else runs here any more (`alone`). `spare`:
-        likewise what a command may have made that still runs, whose result tells the model."""
+        """Rename what appeared; return notes. Things that were there before this command are left
+        to the command that made them, unless nothing else runs here any more (`alone`). `spare`:
+        also leave things that a still running command may have made; its result reports them."""
         quiet.touch()
         running = list(self._commands.values())
         own = {key for keys in self._top.values() for key in keys}
@@ -310,7 +314,7 @@ class Jail(Place):
         def is_old(thing: Thing) -> bool:
             if quiet.had(thing) or thing.key in own:
                 return True
-            if alone or thing.key in self._renamed:  # or a command gave it its name back
+            if alone or thing.key in self._renamed:  # a command gave it its old name back
                 return False
             if spare:
                 return not all(thing.key in look.things for look in running)
@@ -333,7 +337,7 @@ class Jail(Place):
         return program
 
     def _wrap(self, program: str, secrets: list[str], *, network: bool = False) -> list[str]:
-        """bubblewrap with its arguments, in order: what comes later lies on top."""
+        """Return bubblewrap with its arguments, in order: later mounts cover earlier ones."""
         words = [program, *NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
         if not network:
             words.append(NO_NETWORK)
@@ -342,15 +346,15 @@ class Jail(Place):
         if self._filter:
             words += ["--seccomp", str(FILTER)]
         words += ["--ro-bind", "/", "/", "--dev", "/dev"]
-        # Root without its powers still owns /proc/sys, where it could change the whole machine.
+        # Root without capabilities still owns /proc/sys, where it could change the whole machine.
         words += ["--proc", "/proc", "--remount-ro", "/proc"]
         for folder in CLOSED:
             if os.path.isdir(folder) and not os.path.islink(folder):
                 words += ["--size", str(tmp_size())] if self._modern else []
                 words += ["--tmpfs", folder]
-        # On NixOS every program is found through it.
+        # NixOS finds every program through this path.
         words += ["--ro-bind-try", "/run/current-system", "/run/current-system"]
-        if network:  # where names are looked up may be said below /run
+        if network:  # resolv.conf may be a link to a file below /run
             resolver = os.path.realpath(RESOLVER)
             words += ["--ro-bind-try", resolver, resolver]
         for path in secrets:
@@ -363,7 +367,7 @@ class Jail(Place):
         named = [os.path.join(user, name) for user in homes(self.environ) for name in SECRETS]
         named += [self.zot_home, self.environ.get("SSH_AUTH_SOCK", "")]
         real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
-        # What contains the working directory was chosen by the user; a closed place is empty.
+        # Skip paths above the working directory, which the user chose, and in the empty CLOSED.
         closed = [folder for folder in CLOSED if not is_below(self.root, folder)]
         return sorted(
             path
@@ -374,7 +378,8 @@ class Jail(Place):
     def _probe(
         self, supervisor: Supervisor, env: dict[str, str], cancel: Cancel, walls: Walls
     ) -> None:
-        """Can it make a jail here at all? A refusal must not look like the command's own."""
+        """Check that bubblewrap can make a jail here, so that its failure is not mistaken for the
+        command's. Raises ToolError."""
         said = bytearray()
         shell = paths.shell(self.cwd, self.environ)
         argv = [*walls.words, "--", shell, "-c", "exit 0"]
@@ -402,16 +407,16 @@ class Jail(Place):
 
 class Walls(Frozen):
     words: list[str]
-    """bubblewrap with its arguments, but for the directory and the program."""
+    """bubblewrap with its arguments, without the directory and the program."""
     before: Look
-    """What was there that other programs obey."""
+    """The look taken before the command: things that other programs obey."""
     covers: list[Cover]
-    """Of what is protected at the top of the working directory."""
+    """Covers of the protected names in the working directory's root."""
     quiet: Quiet
 
 
 class JailDisk(Beneath):
-    """What lies beneath the working directory, and the files zot offers besides."""
+    """The disk below the working directory, plus the files that zot offers."""
 
     def __init__(self, root: str, protected: Collection[str], real: str) -> None:
         super().__init__(root, protected, real)
@@ -424,7 +429,7 @@ class JailDisk(Beneath):
 
 
 def homes(environ: Mapping[str, str]) -> set[str]:
-    """The user's home directory: as the variable says, and as the system says."""
+    """Return the user's home directories: from the variable and from the password database."""
     user = user_dir(environ)
     named = {user} if os.path.isabs(user) else set()
     try:
@@ -435,7 +440,7 @@ def homes(environ: Mapping[str, str]) -> set[str]:
 
 
 def visible(env: dict[str, str]) -> dict[str, str]:
-    """What of the environment a command may see."""
+    """Return the environment without secret variables, and with passwords in addresses masked."""
     return {
         name: PASSWORD.sub(r"\1***@", value)
         for name, value in env.items()
@@ -444,12 +449,12 @@ def visible(env: dict[str, str]) -> dict[str, str]:
 
 
 def tmp_size() -> int:
-    """Bytes for each place of its own: together they must leave the machine some memory."""
+    """Return the size limit of each tmpfs in bytes: together they must leave some memory."""
     return max(64 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
 
 
 def check(root: str, zot_home: str, environ: Mapping[str, str]) -> None:
-    """Raises ConfigError for a directory that cannot be a jail."""
+    """Raise ConfigError if the directory cannot be a jail."""
     if root in SYSTEM:
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} belongs to the system, and a command"
@@ -473,8 +478,8 @@ def check(root: str, zot_home: str, environ: Mapping[str, str]) -> None:
 
 
 def own_names(*roots: str) -> tuple[str, ...]:
-    """What of the working directory zot itself runs from: say, `.venv`. A change there would be
-    carried out by zot, outside the jail. The outermost names: what is below can be renamed."""
+    """Return the names in the roots from which zot itself runs, such as `.venv`: zot would execute
+    a change there outside the jail. Only outermost names, since what is below can be renamed."""
     package = str(Path(__file__).parents[1])
     names = set()
     for path in (sys.prefix, sys.executable, package):
@@ -487,9 +492,9 @@ def own_names(*roots: str) -> tuple[str, ...]:
 
 @contextmanager
 def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cover]]:
-    """Covers that make these directories of the root read-only; they must not appear either.
+    """Yield covers that make these names in the root read-only and that keep them from appearing.
 
-    What is not there is covered by an empty directory, which is made for the time of the command.
+    A missing name is covered by an empty directory, which exists while the command runs.
     """
     with ExitStack() as stack:
         covers: list[Cover] = []
@@ -499,7 +504,7 @@ def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cov
                 fd = stack.enter_context(_opened(folder, name))
             except OSError as error:
                 if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                    continue  # we cannot make it: neither can the command
+                    continue  # if zot cannot make it, neither can the command
                 raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
             status = os.fstat(fd)
             if stat.S_ISLNK(status.st_mode):
@@ -513,7 +518,7 @@ def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cov
 
 @contextmanager
 def _opened(folder: int, name: str) -> Iterator[int]:
-    """What is there, or an empty directory that is there meanwhile."""
+    """Yield a descriptor of the name; of a shared empty directory if it is missing or empty."""
     try:
         fd = open_plain(folder, name, LOOK)
     except FileNotFoundError:
@@ -552,8 +557,8 @@ def is_empty(folder: int, name: str) -> bool:
 
 @contextmanager
 def held(folder: int, name: str) -> Iterator[int]:
-    """An empty directory of that name. Commands share it; the last one removes it, because that
-    would uncover the place for the others. One that is not of our making stays."""
+    """Yield a descriptor of an empty directory of that name. Commands share it; only the last one
+    removes it, since removal uncovers the name for the others. One not made by zot stays."""
     while True:
         try:
             os.mkdir(name, COVER, dir_fd=folder)
@@ -566,7 +571,7 @@ def held(folder: int, name: str) -> Iterator[int]:
         try:
             lock(fd, shared=True, wait=True)
             if not os.fstat(fd).st_nlink:
-                continue  # its maker removed it meanwhile
+                continue  # another command removed it meanwhile
             yield fd
             return
         finally:
@@ -578,6 +583,6 @@ def _remove_if_last(fd: int, folder: int, name: str) -> None:
     status = os.fstat(fd)
     if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
         return
-    if lock(fd):  # else it is in use by another command
+    if lock(fd):  # otherwise another command uses it
         with suppress(OSError):  # no longer empty
             os.rmdir(name, dir_fd=folder)

@@ -1,9 +1,9 @@
-"""Where an old text is meant that is not in the file as it was sent.
+"""Finds the place of an old text that is not in the file exactly as it was sent.
 
 Models lose trailing blanks, send typographic quotes, spaces for tabs, another indent, one blank
-line fewer. So a file and an old text are also compared by their words alone (`key`). A place is
-told by what has to be overlooked there; the one that needs strictly less than all others is
-meant, and where there is none nothing is. Pure functions; rewrite.py puts the new text there.
+line fewer. So a file and an old text are also compared by their words alone (`key`). Each match
+has a set of differences to overlook; the match whose set is a strict subset of all others wins, and
+without one there is no result. Pure functions; rewrite.py puts the new text there.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def encoded(text: str) -> bytes:
 
 
 def plain(text: str) -> str:
-    """Typographic quotes, dashes and spaces as the keyboard has them."""
+    """Replace typographic quotes, dashes and spaces by plain keyboard characters."""
     return TYPOGRAPHIC.sub(lambda match: PLAIN[match[0]], text)
 
 
 def key(line: str) -> str:
-    """What of a line has to be right: its characters as typed, one space for any blanks."""
+    """Return the part of a line that must match: plain characters, one space for any blanks."""
     return " ".join(plain(line).split())
 
 
 def columns(line: str) -> list[int]:
-    """For each character of the line's key its column in the line, and the line's length."""
+    """Return the column in the line of each character of its key, then the line's length."""
     result: list[int] = []
     blank = -1
     for column, char in enumerate(line):
@@ -83,8 +83,8 @@ def parts(line: str) -> LineParts:
 
 
 class Spot(Frozen):
-    """A place with the words of an old text: the numbers of its lines that are not blank, and the
-    columns where it begins in the first and ends in the last."""
+    """A place with the words of an old text: the indices of its non-blank lines, and the columns
+    where it begins in the first and ends in the last."""
 
     rows: tuple[int, ...]
     low: int
@@ -95,7 +95,7 @@ class Spot(Frozen):
 
 
 class SearchedText:
-    """A file's lines, to be searched by their keys."""
+    """A file's lines, searchable by their keys."""
 
     def __init__(self, text: str, before: int = 0) -> None:
         self.text = text
@@ -104,20 +104,20 @@ class SearchedText:
         """Bytes of the file before the text."""
 
     def offset(self, position: int) -> int:
-        """Where a position of the text is in the file, in bytes."""
+        """Map a position in the text to a byte offset in the file."""
         ascii_only = self.text.isascii()
         length = position if ascii_only else len(encoded(self.text[:position]))
         return self._before + length
 
     @cached_property
     def _index(self) -> tuple[str, list[int]]:
-        """The keys of all lines that have one, and the numbers of these lines."""
+        """The non-empty keys, joined by newlines, and the indices of their lines."""
         keys = [" ".join(line.split()) for line in plain(self.text).split("\n")]
         return "\n".join(filter(None, keys)), [row for row, key in enumerate(keys) if key]
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each line begins in the text."""
+        """Position in the text at which each line begins."""
         result, position = [], 0
         for line in self.lines:
             result.append(position)
@@ -125,13 +125,13 @@ class SearchedText:
         return result
 
     def piece(self, spot: Spot, row: int) -> tuple[int, int]:
-        """The columns of a line that belong to the spot."""
+        """Return the columns (low, high) of a line that belong to the spot."""
         low = spot.low if row == spot.rows[0] else 0
         high = spot.high if row == spot.rows[-1] else len(self.lines[row])
         return low, high
 
     def find(self, old: str) -> list[Spot]:
-        """The places with the same words; at most MAX_SPOTS."""
+        """Return the places with the same words; at most MAX_SPOTS."""
         lines = old.split("\n")
         olds = [line for line in lines if key(line)]
         wanted = "\n".join(map(key, olds))
@@ -209,8 +209,8 @@ def _differences(mine: LineParts, theirs: LineParts) -> set[str]:
 
 
 def meant(spots: list[Spot]) -> Spot | None:
-    """The spot that needs strictly less overlooked than every other; blanks at the end of a line
-    nobody sees."""
+    """Return the spot with strictly fewer differences than every other; trailing blanks do not
+    count."""
     for spot in spots:
         mine = spot.overlooked - {TRAILING}
         if all(mine < other.overlooked - {TRAILING} for other in spots if other is not spot):

@@ -1,5 +1,5 @@
-"""What a command printed: its head and its tail for the model, all of it in a file, live text for
-whoever watches. Knows bytes, not processes."""
+"""A command's output: head and tail for the model, all of it in a file, live text for viewers.
+Handles bytes, not processes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from zot.text import SecretFilter
 MAX_LINES = 2000
 MAX_BYTES = 51_200
 MAX_FILE = 256 << 20
-"""Where the file with the complete output ends: a command can print for ever."""
+"""Maximum size of the file with the complete output, in bytes."""
 KEPT_SECONDS = 7 * 86_400
-"""How long such files stay; the next one removes those that are older."""
+"""Age after which such files are removed, when the next one is created."""
 SHOWN = 256 << 10
-"""Bytes of a model's command that are shown live in full; then a piece now and then."""
+"""Bytes of a model's command that are shown live in full; after that only samples."""
 PAUSE = 0.1
 PIECE = 4096
 HELD = 64
-"""Longest escape sequence that is waited for."""
+"""Longest incomplete escape sequence that is buffered, in characters."""
 
-# Colours, cursor movement, titles: a model has no use for them and a terminal would obey them.
+# Colours, cursor movement, titles: useless to a model, and a terminal would execute them.
 ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC and other strings
@@ -33,19 +33,19 @@ ESCAPE = re.compile(
 )
 UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?\Z")
 CONTINUED = bytes(range(0x80, 0xC0))
-"""What no character of UTF-8 begins with."""
+"""UTF-8 continuation bytes, with which no character begins."""
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f]")
 
 
 def clean(text: str) -> str:
-    """Text without escape sequences and control characters; tab, LF and CR stay."""
+    """Return the text without escape sequences and control characters; tab, LF and CR stay."""
     if CONTROL.search(text) is None:
         return text
     return CONTROL.sub("\ufffd", ESCAPE.sub("", text))
 
 
 class Decoder:
-    """Bytes as they come to clean text: never half a character, never half an escape sequence."""
+    """Incremental decoder to clean text: never half a character, never half an escape sequence."""
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace")
@@ -61,8 +61,8 @@ class Decoder:
 
 
 class Live:
-    """Progress: everything at first, then a piece now and then, so that a command which prints
-    millions of lines costs its watcher little."""
+    """Live progress: everything at first, then samples, so that a command which prints millions of
+    lines costs the viewer little."""
 
     def __init__(self, show: Callable[[str], None], most: int = SHOWN) -> None:
         """`most`: bytes that are shown in full."""
@@ -102,13 +102,13 @@ class Live:
 
 
 class Capture:
-    """Keeps the beginning and the end of the output; spills all of it once it is too long."""
+    """Keeps the beginning and the end of the output; writes all of it to a file if too long."""
 
     def __init__(self, directory: Path, secrets: Sequence[str] = ()) -> None:
-        """`secrets` do not get into the file; the text is its reader's to look through."""
+        """`secrets` are removed from the file; callers filter the text themselves."""
         self._directory = directory
         self._filter = SecretFilter()
-        # Latin-1 has a character for each byte: what is no UTF-8 comes through as it is.
+        # Latin-1 has a character for each byte: bytes that are not UTF-8 stay as they are.
         self._filter.use(
             [secret.encode("utf-8", "replace").decode("latin-1") for secret in secrets]
         )
@@ -121,7 +121,7 @@ class Capture:
         self.path: Path | None = None
         """The file with the complete output, when it was too long."""
         self.trouble = ""
-        """Why that file is not complete, if it is not."""
+        """Why that file is not complete; empty if it is."""
 
     def feed(self, data: bytes) -> None:
         self._total += len(data)
@@ -167,7 +167,7 @@ class Capture:
         self.path = path
 
     def _before(self, data: bytes) -> bytes:
-        """What came before the piece that made it too long: the head holds all of that."""
+        """Return the output before the piece that exceeded the limit; the head holds all of it."""
         return bytes(self._head[: self._total - len(data)])
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class Capture:
 
 
 def _remove_old(directory: Path) -> None:
-    """Remove files of ours that nobody has looked for in a week."""
+    """Remove the user's own output files that are older than KEPT_SECONDS."""
     oldest = time.time() - KEPT_SECONDS
     try:
         for path in directory.glob("zot-bash-*.log"):
@@ -205,11 +205,11 @@ def _remove_old(directory: Path) -> None:
             if status.st_mtime < oldest and status.st_uid == os.getuid():
                 path.unlink()
     except OSError:
-        return  # another zot was faster, or the directory is not ours to look through
+        return  # another zot removed one, or the directory cannot be listed
 
 
 def _first(data: bytes, lines: int, size: int) -> bytes:
-    """The beginning, whole lines where possible."""
+    """Return the beginning, in whole lines where possible."""
     data = data[:size]
     position = -1
     for _ in range(lines):
@@ -225,7 +225,7 @@ def _first(data: bytes, lines: int, size: int) -> bytes:
 
 
 def _last(data: bytes, lines: int, size: int) -> bytes:
-    """The end, whole lines where possible."""
+    """Return the end, in whole lines where possible."""
     data = data[-size:]
     position = len(data) - data.endswith(b"\n")
     for _ in range(lines):

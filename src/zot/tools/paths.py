@@ -1,4 +1,4 @@
-"""From a path argument to an absolute path, and back to how it is shown. Reads no content."""
+"""Turns a path argument into an absolute path, and a path into its shown form. Reads no content."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from zot.tools.disk import Outside
 
 
 def resolve(cwd: Path, argument: object, environ: Mapping[str, str], *, name: str = "path") -> Path:
-    """The absolute path that an argument means: `~` expanded, relative to `cwd`, `..` folded.
+    """Return the absolute path of an argument: `~` expanded, relative to `cwd`, `..` folded.
 
-    Symlinks stay as they are written: who reads or writes decides whether to follow them.
+    Symlinks stay as they are: the code that reads or writes decides whether to follow them.
 
     Raises:
         ToolError: empty, not a string, or not a possible file name.
@@ -33,21 +33,21 @@ def resolve(cwd: Path, argument: object, environ: Mapping[str, str], *, name: st
 
 
 def _folds(path: Path) -> bool:
-    """Whether `a/..` can be left out: where `a` is a symlink, a shell would go elsewhere."""
+    """Return whether `a/..` can be left out: if `a` is a symlink, `..` leads elsewhere."""
     before = Path(*path.parts[: path.parts.index("..")])
-    # os.path, which takes what it may not see for no symlink; pathlib raises
+    # os.path.islink returns False for a path without permission, where pathlib raises
     return not any(os.path.islink(part) for part in (before, *before.parents))  # noqa: PTH114
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """The path as a model should repeat it: relative inside the working directory."""
+    """Return the path in the form a model should repeat: relative inside the working directory."""
     return "." if path == cwd else str(path).removeprefix(f"{str(cwd).rstrip('/')}/")
 
 
 def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of a helper program on PATH, never one that lies inside `cwd`.
+    """Return the absolute path of a helper program on PATH, never one that lies inside `cwd`.
 
-    A checked-out repository may bring its own `rg` or `git`; ours must not be that one.
+    A checked-out repository may contain its own `rg` or `git`, which must not be run.
     """
     search = environ.get("PATH", os.defpath)
     here = Path(os.path.realpath(cwd))
@@ -65,21 +65,21 @@ def executable(name: str, cwd: Path, environ: Mapping[str, str]) -> str | None:
 
 def is_program(path: str | Path) -> bool:
     try:
-        # Asked first: mostly it is not there, and this tells so without an exception.
+        # access() first: mostly the file is missing, and it reports that without an exception.
         return os.access(path, os.X_OK) and stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
     except OSError:
-        return False  # not there, or in a folder we may not look into
+        return False  # missing, or in a directory without permission
 
 
 def shell(cwd: Path, environ: Mapping[str, str]) -> str:
-    """/bin/bash, else bash on PATH, else /bin/sh."""
+    """Return /bin/bash, else bash on PATH, else /bin/sh."""
     if os.access("/bin/bash", os.X_OK):
         return "/bin/bash"
     return executable("bash", cwd, environ) or "/bin/sh"
 
 
 def kind(mode: int) -> str:
-    """What a file is when it is not a regular one, in words."""
+    """Return the kind of a non-regular file, in words."""
     kinds = {
         stat.S_IFDIR: "a directory",
         stat.S_IFIFO: "a named pipe",
@@ -91,12 +91,12 @@ def kind(mode: int) -> str:
 
 
 def reason(error: OSError) -> str:
-    """The system's words, without the number and the path that the caller already shows."""
+    """Return the system's message, without the number and the path (the caller shows that)."""
     return (error.strerror or str(error)).lower()
 
 
 def failed(what: str, error: OSError) -> ToolError:
-    """The error for the model: what could not be done, and why."""
+    """Return the error for the model: what failed, and why."""
     if isinstance(error, Outside):
         return ToolBlocked(str(error))
     return ToolError(f"{what}: {reason(error)}")

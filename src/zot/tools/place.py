@@ -1,7 +1,7 @@
-"""Where the tools work: from a path argument to an open file, and from a command to its process.
+"""Place: turns a tool's path argument into an open file, and a command into its process.
 
-A Place reaches everything that the user can. jail.Jail is the narrow one; a tool does not know
-which of them it has.
+A Place reaches everything that the user can. jail.Jail is the sandboxed one; a tool does not know
+which of the two it has.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ class Job(Frozen):
 
 class Place:
     bounds: dict[str, Json] | None = None
-    """What the searching process must know to stay inside; None: there is no inside."""
+    """The limits passed to the search process; None if there are none."""
     keeps_links = True
-    """Whether a file with several names is written so that all of them see it."""
+    """Whether a file with several hard links is written in place, so that all of them change."""
 
     def __init__(self, cwd: str, environ: Mapping[str, str]) -> None:
-        """`environ`: what commands get, but for secrets."""
+        """`environ`: the environment of commands, which get it without secrets."""
         self.cwd = Path(cwd)
         self.environ = environ
         self.disk = Disk()
 
     @property
     def temporary(self) -> Path:
-        """Where the full output of a command goes."""
+        """Directory for the full output of commands."""
         return Path(self.environ.get("TMPDIR") or "/tmp")
 
     def resolve(self, argument: object, *, name: str = "path") -> Path:
-        """The absolute path that an argument means. Raises ToolError: it means none."""
+        """Return the absolute path of an argument. Raises ToolError: it is not a valid path."""
         return paths.resolve(self.cwd, argument, self.environ, name=name)
 
     def shown(self, path: Path) -> str:
-        """The path as a model should repeat it."""
+        """Return the path in the form that a model should repeat."""
         return paths.shown(path, self.cwd)
 
     def look(self, path: Path) -> os.stat_result:
-        """What is at the path, symlinks followed.
+        """Return the status of the path, with symlinks followed.
 
         Raises:
-            ToolError: nothing is there, or nothing that may be seen.
+            ToolError: it does not exist, or must not be seen.
         """
         try:
             return self.disk.stat(str(path))
@@ -76,8 +76,8 @@ class Place:
 
     @contextmanager
     def target(self, path: Path, *, create: bool) -> Iterator[Target]:
-        """The file that a write means: symlinks are written through. `create` also makes the
-        directories above it.
+        """Yield the file to write, with symlinks followed. `create` also makes the directories
+        above it.
 
         Raises:
             ToolError: it is a directory, a device, or cannot be reached.
@@ -103,7 +103,7 @@ class Place:
         if create:
             missing = []
             folder = real.parent
-            while not os.path.lexists(folder):  # not mkdir(parents=True): it calls itself a part
+            while not os.path.lexists(folder):  # mkdir(parents=True) would recurse for each part
                 missing.append(folder)
                 folder = folder.parent
             for folder in reversed(missing):
@@ -111,7 +111,7 @@ class Place:
         return os.open(real.parent, FOLDER), real.name
 
     def missing(self, path: Path) -> str:
-        """What to say of a file that is not there: with names that are like it."""
+        """Return the error message for a missing file, with similar names."""
         said = f"no such file: {str(path)!r}"
         if path.is_symlink():
             return f"{said} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
@@ -142,11 +142,11 @@ class Place:
         return supervisor.run(self.shell(job.command), self.cwd, job.env, *rest)
 
     def shell(self, command: str) -> list[str]:
-        """What runs a command that may be anything."""
+        """Return the argv that runs a command in a shell."""
         return [paths.shell(self.cwd, self.environ), "-c", command]
 
     def offer(self, path: Path) -> None:
-        """Let the model read a file of ours, wherever it is."""
+        """Let the model read a file of zot's, wherever it is."""
 
 
 class PlacedTool:
@@ -156,7 +156,7 @@ class PlacedTool:
         self._place = place
 
     def _content_now(self, args: dict[str, Json]) -> tuple[str, bytes | None]:
-        """The file that a call names, as it is shown, and what is in it; None: it is not there."""
+        """Return the shown path of a call's file and its content; None if it does not exist."""
         path = self._place.resolve(args.get("path"))
         with self._place.target(path, create=False) as target:
             return self._place.shown(path), load(target)

@@ -1,6 +1,6 @@
 """Running commands from zot's side: start the helper, hand it a command, read its output.
 
-What happens to the processes themselves is in supervisor.py.
+supervisor.py has the helper and the keepers, which handle the processes themselves.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PIPE = 1 << 20
 PATIENCE = 6.0
 """Seconds that the helper may take to end a command before the helper itself is ended."""
 FIRST_LOOK, LAST_LOOK = 0.05, 1.0
-"""Seconds after which a report is looked for while the pipe is open: the pause grows."""
+"""Shortest and longest pause, in seconds, between looks for a report while the pipe is open."""
 ATTEMPTS = 3
 MAX_PROCESSES = 2000
-"""A command that starts more at once is taken for a fork bomb and ended."""
+"""Limit of simultaneous processes of a command; beyond it the command is ended as a fork bomb."""
 DRAIN = 4 << 20
-"""What is read of a pipe after the command's end: more than a pipe holds."""
+"""Maximum bytes read from a pipe after the command's end: more than a pipe holds."""
 MARK = "ZOT_COMMAND"
-"""A variable that every process of a command has, unless it empties its environment."""
+"""Variable that every process of a command has, unless it empties its environment."""
 SWEEP_SECONDS = 1.0
 BARE_SECONDS = 0.5
-"""How long a process may take to become another program."""
+"""Seconds to wait for a process without an environment, which may be in the middle of exec."""
 
 End = Literal["exited", "timed_out", "aborted", "supervisor_killed", "too_many_processes"]
 Report = tuple[int, int, list[str], list[str], str]
@@ -58,16 +58,16 @@ ENDS: dict[int, End] = {
 class ProcessResult(Struct, frozen=True):
     end: End
     exit_code: int | None
-    """None when the shell was ended by a signal, or by us."""
+    """None when the shell was ended by a signal, or by zot."""
     signal: str | None = None
     """The name of the signal that ended the shell."""
     leftovers: tuple[str, ...] = ()
-    """Background processes that were stopped when the shell exited; a few have names."""
+    """Background processes that were stopped when the shell exited; only the first are named."""
     survivors: tuple[str, ...] = ()
     """Processes that could not be killed."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    """What else whoever asked for it should know."""
+    """Further remarks for the caller."""
 
     @property
     def timed_out(self) -> bool:
@@ -79,7 +79,7 @@ class ProcessResult(Struct, frozen=True):
 
 
 class Supervisor:
-    """Runs commands, several at once if asked from several threads, and leaves no process behind.
+    """Runs commands, from several threads at once if need be, and leaves no process behind.
 
     The helper process starts with the first command and ends with `close`, or when this process
     ends in any way. A helper that was killed is started again by the next command.
@@ -105,11 +105,11 @@ class Supervisor:
         plan: bytes = b"",
         program: str = "",
     ) -> ProcessResult:
-        """Run a program to its end, argv[0] if it is not named. `on_output` gets stdout and stderr
-        as they come; `plan` is what the keeper of a jailed program must know (walls.py).
+        """Run `program` (default: argv[0]) to its end. `on_output` gets stdout and stderr as they
+        come; `plan` is the data for the keeper of a jailed program (walls.py).
 
-        The program is over when its first process exits; what that left behind is stopped. An
-        abort is not an exception here: the result says so, and nothing is left running.
+        The run is over when the first process exits; remaining processes are stopped. An abort
+        raises no exception: the result reports it, and nothing is left running.
 
         Raises:
             NotStarted: there is no such program.
@@ -124,7 +124,7 @@ class Supervisor:
             try:
                 control, output = self._start(body)
             except (ConnectionError, TimeoutError):
-                continue  # the helper was killed, or hangs: a new one can do it
+                continue  # the helper was killed or hangs: retry with a new one
             except OSError as error:
                 raise ToolError(f"cannot run commands: {error.strerror or error}") from error
             try:
@@ -133,10 +133,10 @@ class Supervisor:
                 if report is not None and supervisor.clean(report[0], report[2], report[3]):
                     self._keep(control)
             finally:
-                # Closing this end also ends the command, if an error brought us here.
+                # After an error, closing this end also ends the command.
                 control.close()
                 os.close(output)
-            # A helper that was just killed may take a command with it; then nothing has run.
+            # A helper that is killed may lose a command it received; then nothing has run.
             if command.started or cancel.is_set():
                 if report is None:
                     self._bury()
@@ -146,12 +146,12 @@ class Supervisor:
         raise ToolError(f"cannot run commands: their supervisor, {sys.executable!r}, ends at once")
 
     def get_ready(self) -> None:
-        """Start the helper: a command that comes next need not wait for all of that."""
+        """Start the helper ahead of the next command, to save it the wait."""
         with self._lock:
             try:
                 self._started()
             except (OSError, ToolError):
-                pass  # the command meets it too, and tells
+                pass  # the next command will report the error
 
     def close(self) -> None:
         """End the helper, and with it every command that still runs. Takes well under a second."""
@@ -162,7 +162,7 @@ class Supervisor:
     # --- the helper --------------------------------------------------------------------------
 
     def _start(self, body: bytes) -> tuple[socket.socket, int]:
-        """Hand a command over; our ends of its control socket and its output."""
+        """Send a command; return our ends of its control socket and its output pipe."""
         output, output_end = os.pipe()
         try:
             return self._hand_over(body, output_end), output
@@ -173,7 +173,7 @@ class Supervisor:
             os.close(output_end)
 
     def _hand_over(self, body: bytes, output: int) -> socket.socket:
-        """Give a command to the keeper that is free, else to the helper, which makes one."""
+        """Send a command to the free keeper, or else to the helper, which forks one."""
         message = len(body).to_bytes(4, "big") + body
         with self._lock:
             helper = self._started()
@@ -194,7 +194,8 @@ class Supervisor:
             return control
 
     def _keep(self, control: socket.socket) -> None:
-        """Its keeper can have the next command. Detached: an abort that is late must not end it."""
+        """Keep the socket of a reusable keeper. It is detached, so that a late abort of the old
+        command does not end the next one."""
         with self._lock:
             if self._free is None and not self._closed:
                 kept = control.detach()
@@ -210,7 +211,7 @@ class Supervisor:
             raise ToolError("cannot run commands: there is no Python interpreter to supervise them")
         ours, theirs = socket.socketpair()
         ours.settimeout(PATIENCE)
-        # No secret may stand in its environment: a command can read that of its parents.
+        # The environment is empty because a command can read that of its parents.
         try:
             self._pid = os.posix_spawn(
                 sys.executable,
@@ -247,20 +248,20 @@ class Supervisor:
             self._pid = 0
 
     def _bury(self) -> None:
-        """Wait for the end of a helper that is dying: until then what it watched over is still
-        below it, and is taken for its own."""
+        """Wait for the end of a dying helper: until then its orphans are still below it and would
+        be spared as its own."""
         with self._lock:
             if self._socket is not None and not _alive(self._socket):
                 self._stop()
 
     def _force(self) -> None:
-        """End the helper, which ends every keeper: the last answer to one that hangs."""
+        """End the helper, and with it every keeper, as the last resort against one that hangs."""
         with self._lock:
             self._stop()
 
 
 class RunningCommand:
-    """One running command: reads its output until its keeper reports the end."""
+    """A running command: reads its output until its keeper reports the end."""
 
     def __init__(
         self,
@@ -276,7 +277,7 @@ class RunningCommand:
         self._said = b""
 
     def wait(self, timeout: float | None, force: Callable[[], None]) -> Report | None:
-        """The keeper's report, or None if there is nobody left to give one."""
+        """Return the keeper's report, or None if helper and keeper are gone."""
         os.set_blocking(self._output, False)
         _widen(self._output)
         with self._cancel.calling(self._end):
@@ -287,29 +288,29 @@ class RunningCommand:
 
     @property
     def started(self) -> bool:
-        """Whether a keeper took the command; without one nothing has run."""
+        """Whether a keeper accepted the command; otherwise nothing has run."""
         return self._said.startswith(b"+")
 
     def _size(self) -> int:
         return int.from_bytes(self._said[1:5], "big")
 
     def _end(self) -> None:
-        """Tell the keeper to end the command. Runs in the thread that aborts."""
+        """Signal the keeper to end the command. Runs in the thread that aborts."""
         try:
             self._control.shutdown(socket.SHUT_WR)
         except OSError:
             pass  # it has ended
 
     def _read(self, timeout: float | None, force: Callable[[], None]) -> None:
-        # Not woken by what the keeper says, only when it is gone: the pipe ends after its report,
-        # and one wake-up is enough. Should somebody outside the tree hold the pipe open, a look
-        # at the socket now and then finds the report.
+        # Data on the control socket does not wake this loop, only its hang-up: the pipe ends after
+        # the report, and one wake-up is enough. If a process outside the tree holds the pipe open,
+        # a periodic look at the socket finds the report.
         poll = select.poll()
         poll.register(self._control, 0)
         poll.register(self._output, select.POLLIN)
         now, pause = time.monotonic(), FIRST_LOOK
         look = now + pause
-        # The keeper keeps the time; this is for the case that it was frozen.
+        # The keeper enforces the timeout; this is the fallback if it was frozen.
         late = None if timeout is None else now + timeout + PATIENCE
         told = forced = False
         while True:
@@ -333,7 +334,7 @@ class RunningCommand:
                 force()
 
     def _take(self) -> bool:
-        """Hand on what is in the pipe; False at its end."""
+        """Pass on data from the pipe; return False at its end."""
         try:
             data = os.read(self._output, READ)
         except BlockingIOError:
@@ -343,20 +344,20 @@ class RunningCommand:
         return bool(data)
 
     def _listen(self) -> bool:
-        """Read what the keeper says: a byte when it begins, then its report with its length in
-        front. False when that is complete, or when the keeper is gone."""
+        """Read from the keeper: one byte when it begins, then its length-prefixed report. Return
+        False when the report is complete or the keeper is gone."""
         try:
             data = self._control.recv(READ, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
-        except ConnectionResetError:  # it went without having read the command
+        except ConnectionResetError:  # the keeper ended without having read the command
             return False
         self._said += data
         return bool(data) and (len(self._said) < 5 or len(self._said) < 5 + self._size())
 
     def _drain(self) -> None:
-        """What the command had written before it ended. Not until the end of the pipe: a process
-        outside the tree may hold it open."""
+        """Read what the command wrote before it ended, without waiting for the end of the pipe: a
+        process outside the tree may hold it open."""
         for _ in range(DRAIN // READ):
             try:
                 data = os.read(self._output, READ)
@@ -372,7 +373,7 @@ def _rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
 
 
 def _takes(keeper: socket.socket, message: bytes, output: int) -> bool:
-    """Offer a command to a keeper; False: it is gone, or slow, and has not begun."""
+    """Send a command to a keeper; return False if it is gone or slow, and has not begun."""
     try:
         if _alive(keeper):
             sent = keeper.sendmsg([message], _rights(output), socket.MSG_DONTWAIT)
@@ -380,12 +381,12 @@ def _takes(keeper: socket.socket, message: bytes, output: int) -> bool:
                 return True
     except OSError:
         pass
-    keeper.close()  # with a part of a command it does nothing
+    keeper.close()  # a keeper ignores an incomplete command
     return False
 
 
 def _widen(pipe: int) -> None:
-    """A larger pipe saves switches between the writer and us; the system may refuse."""
+    """Enlarge the pipe's buffer, which saves context switches; the system may refuse."""
     try:
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
     except (AttributeError, OSError):
@@ -393,8 +394,8 @@ def _widen(pipe: int) -> None:
 
 
 def _sweep(mark: str) -> None:
-    """Kill what is left of a command that killed all its supervisors at once. Nobody inherited
-    its processes, so they are known only by their environment."""
+    """Kill what is left of a command that killed its helper and keeper at once. Its processes were
+    not inherited by zot, so only their environment identifies them."""
     started = time.monotonic()
     while (passed := time.monotonic() - started) < SWEEP_SECONDS:
         left, bare = _marked(mark.encode())
@@ -408,8 +409,8 @@ def _sweep(mark: str) -> None:
 
 
 def _marked(mark: bytes) -> tuple[list[int], bool]:
-    """The processes with the mark, and whether any has no environment at all: it may just be
-    becoming another program, and show its own in a moment."""
+    """Return the processes with the mark, and whether any process has an empty environment: it may
+    be in the middle of exec, and show its own in a moment."""
     pids: list[int] = []
     bare = False
     proc = pathlib.Path("/proc")
@@ -421,10 +422,10 @@ def _marked(mark: bytes) -> tuple[list[int], bool]:
             if mark in environment:
                 pids.append(int(entry.name))
             elif not environment:
-                (entry / "exe").readlink()  # one that has ended, or is the kernel's, has none
+                (entry / "exe").readlink()  # raises for zombies and kernel threads
                 bare = True
         except OSError:
-            continue  # it ended, or belongs to someone else
+            continue  # it ended, or belongs to another user
     return pids, bare
 
 
@@ -454,7 +455,7 @@ def _signal_name(number: int) -> str:
 
 
 def _alive(connection: socket.socket) -> bool:
-    """Nobody writes on this socket while we do not wait: readable means that they are gone."""
+    """Return whether the peer lives. It sends nothing while idle, so readable means it is gone."""
     poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
     poll.register(connection, select.POLLIN)
     return not poll.poll(0)
@@ -469,7 +470,7 @@ def _wait(pid: int, seconds: float) -> None:
             if os.waitpid(pid, os.WNOHANG)[0]:
                 return
         except ChildProcessError:
-            return  # somebody else collected it
+            return  # other code has reaped it
         if time.monotonic() > deadline:
             trees.send([pid], signal.SIGKILL)
             deadline += seconds

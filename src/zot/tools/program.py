@@ -1,5 +1,5 @@
-"""Commands that need no shell: `git status` is a program and its words. A shell would only look the
-program up and become it; bash takes a millisecond for that, most of it spent on its own start.
+"""Commands that need no shell, such as `git status`: a program and its arguments. A shell would
+only look up the program and exec it; bash takes a millisecond for that, mostly for its own start.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from zot.text import Frozen, compiled
 from zot.tools.paths import is_program
 
 PLAIN = r"(?a)[ \t]*[\w./:@%+,=-]+(?:[ \t]+[\w./:@%+,=-]+)*[ \t]*"
-"""Letters that mean nothing to a shell, wherever they stand."""
+"""Commands made only of characters that have no meaning to a shell in any position."""
 _WORDS = """
     . : alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs
     disown echo enable eval exec exit export fc fg getopts hash help history jobs kill let local
@@ -20,20 +20,20 @@ _WORDS = """
     if then else elif fi case esac for select while until do done in function time coproc
 """
 BUILT_IN = frozenset(_WORDS.split())
-"""What bash does itself, but for `true` and `false`, whose programs do the same."""
+"""Builtins and keywords of bash, except `true` and `false`, whose programs do the same."""
 
 
 class PlainProgram(Frozen):
-    """What the shell would start."""
+    """The program that the shell would start."""
 
     path: str
     argv: list[str]
     env: dict[str, str]
-    """With what a shell puts into it."""
+    """Environment with the variables that a shell adds."""
 
 
 def program_of(command: str, cwd: str, env: Mapping[str, str]) -> PlainProgram | None:
-    """The program that the command is; None: it needs a shell."""
+    """Return the program that the command starts; None if it needs a shell."""
     if not compiled(PLAIN).fullmatch(command):
         return None
     words = command.split()
@@ -49,5 +49,5 @@ def program_of(command: str, cwd: str, env: Mapping[str, str]) -> PlainProgram |
 
 
 def _is_changed(env: Mapping[str, str]) -> bool:
-    """Whether bash reads a file first, or has functions that may be called like programs."""
+    """Return whether bash would read a file first, or has functions named like programs."""
     return "BASH_ENV" in env or "\0BASH_FUNC_" in "\0".join(("", *env))

@@ -1,9 +1,9 @@
-"""What a jail's directory held when nothing ran in it: what commands must not change.
+"""Holds the state of a jail's directory when nothing ran in it, which commands must not change.
 
-Commands overlap, and whatever one of them made is not older because another began later. So the
-tree is looked through when the first begins, and that counts until the last has ended. Each thing
-to cover stays open meanwhile: its descriptor names it wherever its directory is moved to, and its
-inode cannot become another file's.
+Commands overlap, and things that one of them made do not become old because another began later.
+So the tree is searched when the first begins, and the result is used until the last has ended. Each
+thing to cover stays open meanwhile: its descriptor identifies it wherever its directory is moved,
+and its inode cannot be reused by another file.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ GONE = " (deleted)"
 
 
 class Quiet:
-    """Raises ToolError: something there cannot be protected."""
+    """The look at a quiet directory, with open descriptors of all that is covered. Raises
+    ToolError: something there cannot be protected."""
 
     def __init__(
         self, survey: Survey, folder: int, record: str, known: Collection[str], hidden: list[str]
     ) -> None:
-        """`known`: names at the top that are protected anyway; `hidden`: paths, without links, of
-        what a command must not even read."""
+        """`known`: names in the root that are protected anyway; `hidden`: symlink-free paths that
+        a command must not even read."""
         self.notes: list[str] = []
         self._root = survey.root
         self._folder = folder
         self._open = ExitStack()
         self._now: Look | None = None
         self._held: list[tuple[int, bool]] = []
-        """Descriptors of what is covered, and whether it is hidden."""
+        """Descriptor of each covered thing, and whether it is hidden."""
         after = recover(record, survey.root)  # of a zot that was killed
         if after is not None:
             self.notes += sentences(after, survey.root)
@@ -62,28 +63,28 @@ class Quiet:
         return self.look.had(thing, self._root)
 
     def first_look(self) -> Look | None:
-        """What is there now, for whoever comes first; None: time has passed since."""
+        """Return the look taken on creation, once; None on later calls, when it is out of date."""
         look, self._now = self._now, None
         return look
 
     def covers(self) -> list[Cover]:
-        """Where all of it is now."""
+        """Return a cover for each held descriptor, at its current path."""
         covers = []
         for fd, is_hidden in self._held:
             status, path = os.fstat(fd), path_of(fd)
             if not status.st_nlink or path.endswith(GONE):
-                continue  # only somebody outside of the jail can remove it
+                continue  # only a process outside of the jail can remove it
             if not is_below(path, self._root):
-                self._missing(path)  # it could come back
+                self._missing(path)  # it could be moved back
             covers.append((path[len(self._root) + 1 :], *identity(status), is_hidden))
         return covers
 
     def touch(self) -> None:
-        """Something still runs."""
+        """Note in the record that something still runs."""
         self._record.touch()
 
     def is_alone(self) -> bool:
-        """Whether no other jail uses the directory, for whoever leaves it next."""
+        """Return whether no other jail uses the directory; call it only just before leaving."""
         return self._record.take_alone()
 
     def close(self) -> None:
@@ -106,7 +107,8 @@ class Quiet:
         return look
 
     def _shared(self, before: Look, now: Look) -> Look:
-        """What another zot saw, whose commands run: as long as they do, ours count as theirs."""
+        """Return the look of another zot whose commands still run here, at the current paths; our
+        commands use it too. Raises ToolError: a thing in it is gone."""
         things = {}
         for key, thing in before.things.items():
             try:
@@ -128,7 +130,7 @@ class Quiet:
         )
 
     def _paths(self) -> list[str]:
-        """What to make read-only."""
+        """Return the paths to make read-only."""
         paths = [thing.cover for thing in self.look.things.values()]
         paths += [*self.look.linked, *self.look.closed.values()]
         for thing in self.look.things.values():
@@ -142,7 +144,7 @@ class Quiet:
         return few_covers(paths)
 
     def _behind(self, thing: Thing) -> list[str]:
-        """What a link leads to, if a command could write it."""
+        """Return the target of a symlink if it is inside the root, where a command could write."""
         link = os.path.join(self._root, thing.path)
         target = os.path.realpath(link)
         if not is_below(target, self._root):
@@ -159,7 +161,7 @@ class Quiet:
         try:
             fd = open_plain(self._folder, path, LOOK)
         except FileNotFoundError:
-            return  # somebody outside of the jail removed it just now
+            return  # a process outside of the jail has just removed it
         except OSError as error:
             raise ToolError(
                 f"jailed: cannot protect {path!r} ({error.strerror}); no command runs. Use the"
@@ -170,10 +172,10 @@ class Quiet:
 
 
 class QuietTimes:
-    """Hands out the same Quiet as long as somebody uses it."""
+    """Hands out the same Quiet as long as it has users."""
 
     def __init__(self, look: Callable[[list[str]], Quiet]) -> None:
-        """`look`: how it begins, with what is to be hidden."""
+        """`look`: makes a Quiet, given the paths to hide."""
         self._look = look
         self.current: Quiet | None = None
         self.users = 0
@@ -185,7 +187,7 @@ class QuietTimes:
         return self.current
 
     def leave(self) -> bool:
-        """Whether nobody uses it any more."""
+        """Remove one user; close the Quiet and return True when it was the last."""
         self.users -= 1
         if self.users or self.current is None:
             return False

@@ -1,4 +1,4 @@
-"""The `read` tool: a window of a text file, or an image. It never holds more than it returns."""
+"""The `read` tool: a window of a text file, or an image. Reads in chunks, never a whole file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_BYTES = 51_200
 SNIFF = 8192
 CHUNK = 1 << 20
 SCAN_SECONDS = 20.0
-"""How long to look for a line in a huge file before giving up."""
+"""Timeout in seconds for finding a line in a huge file."""
 COUNT_LIMIT = 64 << 20
-"""Beyond this many further bytes the rest of a file is not counted."""
+"""Maximum remaining bytes of a file in which the lines are still counted."""
 
 
 class Read(PlacedTool):
@@ -48,7 +48,7 @@ def _positive(value: Json, name: str, default: int) -> int:
 
 
 def _open(path: Path, place: Place) -> BinaryIO:
-    """Open a regular file. Looks before it opens: opening a pipe or a device can have effects."""
+    """Open a regular file. Checks the type first: opening a pipe or device has side effects."""
     try:
         mode = place.disk.stat(str(path)).st_mode
     except FileNotFoundError:
@@ -108,7 +108,7 @@ class Window:
         self._deadline = time.monotonic() + SCAN_SECONDS
         self._ended = True
         self.line = 0
-        """Lines passed so far."""
+        """Number of lines passed so far."""
 
     def _late(self) -> bool:
         self._cancel.check()
@@ -124,7 +124,7 @@ class Window:
         return bool(self._buffer)
 
     def skip(self, lines: int) -> bool:
-        """Move past `lines` lines; False if the file ends before there is another one."""
+        """Move past `lines` lines; return False if the file ends before another line."""
         while self._buffer or self._more():
             missing = lines - self.line
             if missing == 0:
@@ -161,7 +161,7 @@ class Window:
         return _text(lines, self._rest_note(first, limit, len(lines)))
 
     def _gather(self) -> bytes:
-        """As much as a result may hold and one byte more; less only at the end of the file."""
+        """Return MAX_BYTES + 1 bytes; fewer only at the end of the file."""
         window = self._buffer
         while len(window) <= MAX_BYTES and self._more():
             window += self._buffer
@@ -169,7 +169,7 @@ class Window:
         return window[: MAX_BYTES + 1]
 
     def _take_part(self, window: bytes, limit: int) -> str:
-        """The beginning of a line that is too long by itself."""
+        """Return the beginning of a single line that exceeds the limit."""
         cut = MAX_BYTES
         while cut > 0 and window[cut] & 0xC0 == 0x80:  # not inside a character
             cut -= 1
@@ -186,7 +186,7 @@ class Window:
         )
 
     def _drop_line(self) -> int:
-        """Pass over the rest of an over-long line; its length."""
+        """Skip the rest of an over-long line; return its length."""
         dropped = 0
         while not self._late() and (self._buffer or self._more()):
             end = self._buffer.find(b"\n")
@@ -198,7 +198,7 @@ class Window:
         return dropped
 
     def _rest_note(self, first: int, limit: int, shown: int) -> str:
-        """How to read on, if there is more; the total when it is cheap to know."""
+        """Return a note on how to read on, if there is more, with the total if cheap to count."""
         if not self._buffer and not self._more():
             return ""
         last = first + shown - 1

@@ -1,5 +1,5 @@
-"""The built-in tools: what the model is told of them. Loaded before the first model call, so what
-a tool does is in a module of its own that is loaded with its first call.
+"""The built-in tools' names, descriptions and schemas. Loaded before the first model call, so each
+tool's implementation is in its own module, which is loaded with its first call.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# --- what the model is told: description, properties, required properties --------------------
+# --- for the model: description, properties, required properties -----------------------------
 
 TEXT = {"type": "string"}
 
@@ -94,17 +94,17 @@ REPLAY: dict[str, Replay] = {
     **dict.fromkeys(("read", "glob", "grep"), "safe"),
     **dict.fromkeys(("write", "edit"), "reconcile"),
 }
-"""What only looks may run again; what writes a file can look whether it did."""
+"""Replay modes: read-only tools may run again; tools that write can check whether they did."""
 ONLY_READ = ("read", "glob", "grep")
 BACKGROUND = {
     "bash_output": "See what a background command printed since the last look, and if it runs.",
     "bash_kill": "End a background command.",
 }
-"""Tools that come with the first background command."""
+"""Tools that are added with the first background command, with their descriptions."""
 
 
 class Once(Generic[T]):
-    """What a runtime has one of, made when it is first needed."""
+    """A value that is made once, when it is first needed; thread-safe."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -128,8 +128,8 @@ class SharedSupervisor:
         hidden_values: tuple[str, ...] = (),
     ) -> None:
         """`secrets` must not get into a file with a command's output. `hidden_names` are variables
-        to wipe from what the system shows of this process before a command runs, `hidden_values`
-        parts of its command line: only for a program that owns the process (see hide.py)."""
+        to wipe from this process's /proc files before a command runs, `hidden_values` parts of its
+        command line: only for a program that owns the process (see hide.py)."""
         self.secrets = secrets
         self._hidden = hidden_names, hidden_values
         self._once = Once(self._make)
@@ -146,7 +146,7 @@ class SharedSupervisor:
         return supervisor
 
     def hide(self) -> None:
-        """Hide what no other program may see, before one is started."""
+        """Wipe secrets from this process before another program is started."""
         if any(self._hidden):
             from zot.tools import hide
 
@@ -183,8 +183,8 @@ class SharedBackground:
 
 
 class SharedPlace:
-    """The one Place of a runtime's tools. A jail keeps them inside the working directory, and away
-    from zot's own one, with its secrets."""
+    """The one Place of a runtime's tools. A jail keeps them inside the working directory and away
+    from zot's own directory with its secrets."""
 
     def __init__(
         self, cwd: str, environ: Mapping[str, str], *, jail: bool = False, home: str = ""
@@ -194,7 +194,7 @@ class SharedPlace:
 
 
 def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Place:
-    """`home`: of zot; None: there is no jail that would keep tools from it."""
+    """Make the Place. `home`: zot's directory, kept from a jail's tools; None: no jail."""
     if home is not None:
         from zot.tools.jail import Jail
 
@@ -205,8 +205,8 @@ def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Plac
 
 
 class Builtin:
-    """A tool as the model sees it. The module of its name has the class that does it, made anew
-    for each call of what `parts` gives."""
+    """A tool as the model sees it. The module of the same name has the class that implements it;
+    each call makes a new instance with the arguments from `parts`."""
 
     def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[object, ...]]) -> None:
         description, properties, required = TOLD[name]
@@ -226,7 +226,7 @@ class Builtin:
         return tool.run(args, context)
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
-        """Only for those whose `replay` says so."""
+        """Check whether an earlier call took effect; only for tools with `replay` "reconcile"."""
         tool: ReconcilingTool = self._made()
         return tool.reconcile(args, context)
 
@@ -236,7 +236,7 @@ class Builtin:
 
 
 class BackgroundTool:
-    """`bash_output` and `bash_kill`."""
+    """The tools `bash_output` and `bash_kill`."""
 
     def __init__(self, name: str, background: SharedBackground) -> None:
         self.name = name
@@ -260,22 +260,22 @@ def builtin_tools(
     supervisor: SharedSupervisor | None = None,
     background: SharedBackground | None = None,
 ) -> list[Tool]:
-    """The tools with these names, in the order of their definition; all of them for None.
+    """Return the tools with these names, in the order of their definition; all of them for None.
 
-    `secret_names` are environment variables that no command may see. Whoever passes the
-    `supervisor` closes it; without one, the helper process ends with this process.
+    `secret_names` are environment variables that no command may see. The caller closes the
+    `supervisor` it passes; without one, the helper process ends with this process.
 
     Raises:
-        ConfigError: a name that no tool has, or a directory that cannot be a jail.
+        ConfigError: an unknown tool name, or a directory that cannot be a jail.
     """
     shared = supervisor or SharedSupervisor()
     later = background or SharedBackground()
     if place.jail:
-        place.get()  # a directory that cannot be a jail is an error now, not at the first call
+        place.get()  # so that an unsuitable directory fails now, not at the first call
 
     def for_bash() -> tuple[object, ...]:
         supervisor = shared.get()
-        supervisor.get_ready()  # now: it starts while the rest is loaded
+        supervisor.get_ready()  # the helper starts while the rest is loaded
         return place.get(), supervisor, secret_names, shared.secrets, later.get()
 
     parts: dict[str, Callable[[], tuple[object, ...]]] = {

@@ -1,5 +1,5 @@
-"""What an edit means: find each old text once in the original, replace all, or say what is wrong.
-A text that is there exactly always wins; else the one place that can be meant (lenient.py).
+"""Applies edits: find each old text once in the original, replace all, or report the error. An
+exact match always wins; otherwise the one place that can be meant is used (lenient.py).
 
 Pure functions on bytes; no file is touched here.
 """
@@ -29,7 +29,7 @@ Edits = list[tuple[bytes, bytes]]
 
 
 def parse(args: dict[str, Json]) -> Edits:
-    """The edits of a call: a list, that list as JSON text, or one oldText and newText."""
+    """Parse the edits of a call: a list, that list as JSON text, or one oldText and newText."""
     edits = args.get("edits")
     if isinstance(edits, str):
         try:
@@ -64,14 +64,14 @@ def _bytes(value: str) -> bytes:
 
 
 class Applied(Frozen):
-    """The content after all edits, and what had to be overlooked for that."""
+    """The content after all edits, and notes on differences that were overlooked."""
 
     content: bytes
     notes: tuple[str, ...] = ()
 
 
 class Match(Frozen):
-    """Where an edit applies: positions in the content with `\n` line ends."""
+    """The place of an edit: positions in the content with `\n` line ends."""
 
     start: int
     end: int
@@ -80,13 +80,13 @@ class Match(Frozen):
 
 
 def apply(before: bytes, edits: Edits, name: str) -> Applied:
-    """The content after all edits, each matched against `before`.
+    """Return the content after all edits, each matched against `before`.
 
     Raises:
         ToolError: no match, several matches, or edits that overlap.
     """
     content = Normalized(before)
-    page: list[SearchedText] = []  # made for the first text that is not there as it was sent
+    page: list[SearchedText] = []  # made for the first text without an exact match
     matches: list[tuple[int, int, int, Match]] = []
     for number, (old, new) in enumerate(edits, 1):
         match = _exact(content.text, old, new, f"edit {number}: oldText", name)
@@ -139,7 +139,7 @@ def _exact(content: bytes, old: bytes, new: bytes, what: str, name: str) -> Matc
 
 
 def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -> Match:
-    """The one place that can be meant, if the words of the old text are there in another form."""
+    """Return the only place that can be meant, if the old text's words occur in another form."""
     texts = _decoded(old), _decoded(new)
     spots = page.find(texts[0])
     escaped = False
@@ -184,7 +184,7 @@ def _several(spots: list[Spot]) -> str:
 
 
 def _shown(page: SearchedText, spots: list[Spot]) -> str:
-    """The lines of the first spots, with their numbers."""
+    """Return the lines of the first spots, with their numbers."""
     blocks = []
     for spot in spots[:SHOWN_SPOTS]:
         rows = range(spot.rows[0], spot.rows[-1] + 1)
@@ -194,7 +194,7 @@ def _shown(page: SearchedText, spots: list[Spot]) -> str:
 
 
 def _nearest(lines: list[str], old: str) -> str:
-    """Where the file comes closest to the text that was not found, for the error."""
+    """Return the passage most similar to the text that was not found, for the error message."""
     wanted = old.strip("\n").split("\n")
     at = _similar(lines, wanted, time.monotonic() + NEAREST_SECONDS)
     if at is None:
@@ -205,7 +205,7 @@ def _nearest(lines: list[str], old: str) -> str:
 
 
 def _similar(lines: list[str], wanted: list[str], deadline: float) -> int | None:
-    """The line where a block like `wanted` begins, judged by its longest line."""
+    """Return the line where a block similar to `wanted` begins, judged by its longest line."""
     longest = max(range(len(wanted)), key=lambda index: len(wanted[index].strip()))
     probe = wanted[longest].strip()[:300]
     if not probe:
@@ -219,6 +219,6 @@ def _similar(lines: list[str], wanted: list[str], deadline: float) -> int | None
             ratio = matcher.ratio()
             if ratio > best:
                 best, best_at = ratio, at
-        if time.monotonic() > deadline:  # asked every time: one ratio can take milliseconds
+        if time.monotonic() > deadline:  # checked each time: one ratio can take milliseconds
             break
     return None if best_at is None else max(0, best_at - longest)

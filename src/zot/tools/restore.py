@@ -1,5 +1,5 @@
-"""Files of the user's as others than the model want them: what a call would change, what was
-changed, and put back.
+"""The user's files for callers other than the model: preview a call's change, show what was
+changed, and restore it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zot.tools.place import Place
 
 
 def content(place: Place, path: str) -> bytes | None:
-    """Raises ToolError when it cannot be read."""
+    """Return the file's content; None if it does not exist. Raises ToolError: it is unreadable."""
     if not os.path.lexists(path):
         return None
     with place.target(place.resolve(path), create=False) as target:
@@ -25,11 +25,12 @@ def content(place: Place, path: str) -> bytes | None:
 
 
 def put(place: Place, path: str, wanted: bytes | None, expected: bytes | None) -> None:
-    """Raises ToolError when it has another content than expected, or cannot be written."""
+    """Write or (for None) remove a file. Raises ToolError when its content is not the expected
+    one, or it cannot be written."""
     full: Path = place.resolve(path)
     here = os.path.realpath(place.cwd)
     if full.is_relative_to(place.cwd) and not Path(os.path.realpath(full)).is_relative_to(here):
-        # Since it was noted, a command may have put a link there for whoever goes back.
+        # Since the change was recorded, a command may have planted a link there.
         raise ToolError(f"{path!r} is behind a link that leads out of {str(place.cwd)!r} now")
 
     def change(before: bytes | None) -> bytes:
@@ -62,7 +63,7 @@ def planned(place: Place, call: ToolCall) -> PlannedChange | None:
             case _:
                 return None
     except ToolError:
-        return None  # the call will say why
+        return None  # the call itself will report the error
     if b"\0" in (before or b"") or b"\0" in after:
         return None
     rows, line = textdiff.diff(endings.text(before), endings.text(after))

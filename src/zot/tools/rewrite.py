@@ -1,7 +1,7 @@
-"""Puts a new text where its old text was found leniently: in the file's own characters.
+"""Replaces an old text that was found leniently, adapting the new text to the file's style.
 
-A three-way merge. What old and new text share stays as the file has it; what is new is written
-as it was sent, at the file's indent. What cannot be known is refused (`Unclear`), never guessed.
+A three-way merge. Parts that old and new text share stay as they are in the file; new parts are
+written as sent, with the file's indent. Ambiguous cases are refused (`Unclear`), never guessed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TOKEN = re.compile(r"\w+|\s+|.", re.DOTALL)
 UNITS = ("\t", "  ", "    ", "        ", "   ")
 
 Change = tuple[int, int, str]
-"""Start and end in the file's text, and what is written there."""
+"""Start and end in the file's text, and the replacement."""
 
 
 class LinePair(Frozen):
-    """A line of the old text with the line of the file that it stands for."""
+    """A line of the old text with the matching line of the file."""
 
     old: str
     number: int
@@ -45,10 +45,10 @@ class LinePair(Frozen):
 
 
 def changes(page: SearchedText, spot: Spot, old: str, new: str) -> list[Change]:
-    """What to change in the file so that `new` stands for `old` at the spot.
+    """Return the changes to the file that replace `old` by `new` at the spot.
 
     Raises:
-        Unclear: it cannot be told what the new text means there.
+        Unclear: the new text is ambiguous there.
     """
     olds, news = _lines(old, new)
     rows, news = _aligned(page, spot, olds, news)
@@ -56,8 +56,8 @@ def changes(page: SearchedText, spot: Spot, old: str, new: str) -> list[Change]:
 
 
 def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
-    """Both texts as lines, without the newline that ends both. If only the old one has it, the
-    file must have a blank line there (`_edges`)."""
+    """Split both texts into lines, without a newline at the end of both. If only the old one has
+    it, the file must have a blank line there (`_edges`)."""
     olds, news = old.split("\n"), new.split("\n")
     if old.endswith("\n") and not new:
         return olds[:-1], []
@@ -68,7 +68,7 @@ def _lines(old: str, new: str) -> tuple[list[str], list[str]]:
 def _aligned(
     page: SearchedText, spot: Spot, olds: list[str], news: list[str]
 ) -> tuple[list[LinePair], list[str]]:
-    """A row for every line of the spot, blank ones too, and the new lines to go with them."""
+    """Return a row for every line of the spot, including blank ones, and the new lines."""
     olds, news, before, after = _edges(page, spot, olds, news)
     numbers = [at for at, line in enumerate(olds) if key(line)]
     gaps = Gaps(olds, news)
@@ -94,8 +94,8 @@ def _blank_row(page: SearchedText, old: str, number: int) -> LinePair:
 def _edges(
     page: SearchedText, spot: Spot, olds: list[str], news: list[str]
 ) -> tuple[list[str], list[str], int, int]:
-    """Blank lines at both ends: left out where old and new agree on them, else they must be in
-    the file. Returns the lines left and how many blank ones are still at each end."""
+    """Remove blank lines at both ends where old and new agree on them; others must be in the file.
+    Return the remaining lines and the number of blank ones still at each end."""
     counts = []
     for step in (1, -1):
         mine, theirs = _leading_blank(olds[::step]), _leading_blank(news[::step])
@@ -106,7 +106,7 @@ def _edges(
             (spot.rows[0], spot.begins_line) if step == 1 else (spot.rows[-1], spot.ends_line)
         )
         there = [edge - step * (at + 1) for at in range(mine)]
-        # What follows the last newline of a file is no line.
+        # The empty string after a file's last newline is not a line.
         count = len(page.lines) - (not page.lines[-1])
         inside = all(0 <= row < count and not key(page.lines[row]) for row in there)
         if mine and not (inside and free):
@@ -131,7 +131,7 @@ class Rewriter:
         self._theirs = [parts(self._piece(row)) for row in rows]
         pairs = list(zip(self._olds, self._theirs, strict=True))
         self._padded = any(mine.trail and not theirs.trail for mine, theirs in pairs)
-        """The old text has blanks at the ends of lines that the file has not."""
+        """Whether the old text has trailing blanks that the file has not."""
         self._other_trail = any(
             mine.trail and theirs.trail and mine.trail != theirs.trail for mine, theirs in pairs
         )
@@ -142,8 +142,8 @@ class Rewriter:
         return self._page.lines[row.number][row.low : row.high]
 
     def _shift(self, pairs: list[tuple[LineParts, LineParts]]) -> tuple[bool, Indents]:
-        """How indents change, and whether that leaves the first line out: it began in the middle
-        of a line, or its blanks were lost."""
+        """Return whether the first line is exempt (it began in the middle of a line, or its blanks
+        were lost), and how indents change."""
         indents = [(mine.indent, theirs.indent) for mine, theirs in pairs if mine.text]
         if not self._spot.begins_line:
             return True, Indents(indents[1:])
@@ -172,26 +172,26 @@ class Rewriter:
         ]
 
     def _check(self, codes: list[Opcode]) -> None:
-        """Raises Unclear where another way to get from old to new would give another file."""
+        """Raise Unclear where another alignment of old and new would give another result."""
         for tag, i1, i2, j1, j2 in codes:
             if tag in ("insert", "delete"):
                 self._check_sliding(i1, i2, j1, j2)
             elif tag == "replace" and not all(map(key, self._news[j1:j2])):
                 self._check_blank(range(i1, i2))
             elif tag == "equal":
-                # A blank line beside a change may be another one of the new text's.
+                # A blank line beside a change may match another blank line of the new text.
                 last = [i2 - 1] if i2 < len(self._rows) else []
                 self._check_blank([i1, *last] if i1 else last)
 
     def _check_blank(self, numbers: Iterable[int]) -> None:
-        """It matters which blank line it is where the file has other blanks in it."""
+        """Raise Unclear for blank lines whose blanks in the file differ from the old text."""
         for row in (self._rows[at] for at in numbers):
             if not key(row.old) and row.old != self._piece(row):
                 raise Unclear("the blanks in blank lines differ beside a change")
 
     def _check_sliding(self, i1: int, i2: int, j1: int, j2: int) -> None:
-        """Where the same lines could as well have been added (or taken away) a line further up or
-        down, each line passed must be in the file as it would be written."""
+        """Raise Unclear if the same lines could have been added (or removed) a line further up or
+        down, and a line passed over differs in the file from how it would be written."""
         taken = [row.old for row in self._rows[i1:i2]]
         block = self._news[j1:j2] or taken
         for step, first, last in ((1, i2, block), (-1, i1 - 1, block[::-1])):
@@ -213,9 +213,9 @@ class Rewriter:
         return (self._indents.there(new.indent) if text else "") + text + trail
 
     def _change(self, i1: int, i2: int, lines: list[str]) -> Change:
-        """Lines instead of the rows from i1 to i2, with the newline that has to go with them."""
+        """Return the change that replaces rows i1 to i2 by the lines, with the right newlines."""
         text = "\n".join(lines)
-        if i1 == i2:  # nothing is taken away
+        if i1 == i2:  # nothing is removed
             if i1 < len(self._rows):
                 return self._start(i1), self._start(i1), text + "\n"
             return self._end(i1 - 1), self._end(i1 - 1), "\n" + text
@@ -233,7 +233,7 @@ class Rewriter:
         return self._page.starts[self._rows[at].number] + self._rows[at].high
 
     def _block(self, i1: int, i2: int, j1: int, j2: int) -> list[str]:
-        """The new lines j1 to j2 as the file would have them."""
+        """Return the new lines j1 to j2 in the file's style."""
         news = [parts(line) for line in self._news[j1:j2]]
         texts = self._texts(i1, i2, [line.text for line in news])
         lines = []
@@ -256,7 +256,7 @@ class Rewriter:
         return lines
 
     def _in_raw_string(self, at: int) -> bool:
-        """Whether a new line begins inside backquotes, where an indent is no indent."""
+        """Return whether a new line begins inside backquotes, where leading blanks are content."""
         return self._indents.converts and self._open_quotes[at]
 
     @cached_property
@@ -265,7 +265,7 @@ class Rewriter:
         return [count % 2 == 1 for count in accumulate(counts, initial=0)]
 
     def _texts(self, i1: int, i2: int, news: list[str]) -> list[str]:
-        """What they share with the rows that they replace stays as the file has it."""
+        """Return the new texts; parts shared with the rows they replace stay as in the file."""
         mine = [line.text for line in self._olds[i1:i2]]
         theirs = [line.text for line in self._theirs[i1:i2]]
         new = TOKEN.findall("\n".join(news))
@@ -277,7 +277,7 @@ class Rewriter:
         for at, (tag, a1, a2, b1, b2) in enumerate(codes):
             outer = at in (0, len(codes) - 1)
             words = "".join(new[b1:b2])
-            # A blank or a bracket in the midst of new words is no sign that they are the same.
+            # A shared blank or bracket amid new words does not mean that it is the same text.
             if tag == "equal" and (outer or re.search(r"\w", words)):
                 ends = [old[a1]] if _has_blank(new, codes, at - 1) else []
                 ends += [old[a2 - 1]] if _has_blank(new, codes, at + 1) else []
@@ -289,7 +289,7 @@ class Rewriter:
         return text.split("\n")
 
     def _typed_in(self, text: str) -> str:
-        """New words as they would have been typed, if the old text's were not."""
+        """Return new words in plain characters if the old text wrongly had typographic ones."""
         if not self._typed:
             return text
         for char in set(text).intersection(PLAIN):
@@ -299,22 +299,22 @@ class Rewriter:
 
 
 def _typed(pairs: list[tuple[LineParts, LineParts]]) -> set[str]:
-    """The plain characters for which the old text has typographic ones and the file has not."""
+    """Return the plain characters that are typographic in the old text, but not in the file."""
     mine = {char for old, _ in pairs for char in old.indent + old.text + old.trail}
     theirs = {char for _, there in pairs for char in there.indent + there.text + there.trail}
     foreign = (mine - theirs).intersection(PLAIN)
     typed = {plain for chars, plain in FAMILIES.items() if foreign.intersection(chars)}
-    # Whoever makes one kind of quotes curly does it with the other kind too.
+    # A model that makes one kind of quotes curly does so with the other kind too.
     return typed | {"'", '"'} if typed & {"'", '"'} else typed
 
 
 def _has_blank(new: list[str], codes: list[Opcode], at: int) -> bool:
-    """Whether new words beside a place bring blanks, of which one may be the file's."""
+    """Return whether adjacent new words contain blanks, one of which may be the file's."""
     return 0 <= at < len(codes) and any(map(str.isspace, new[codes[at][3] : codes[at][4]]))
 
 
 def _tokens(mine: str, theirs: str) -> Iterator[tuple[str, str]]:
-    """The words of an old line, each with what the file has for it; then the newline."""
+    """Yield the tokens of an old line, each with the file's counterpart; then the newline."""
     here, there = columns(mine), columns(theirs)
     for match in TOKEN.finditer(mine):
         low, high = (there[bisect_left(here, at)] if at else 0 for at in match.span())
@@ -326,11 +326,11 @@ def _tokens(mine: str, theirs: str) -> Iterator[tuple[str, str]]:
 
 
 class Indents:
-    """How the indents of an old text become those of the file, learnt from lines in both."""
+    """The mapping from an old text's indents to the file's, learnt from lines in both."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._typed = any(plain(mine) != mine for mine, _ in pairs)
-        """The old text has typographic blanks where the file has plain ones."""
+        """Whether the old text is indented with typographic blanks."""
         pairs = [(plain(mine), theirs) for mine, theirs in pairs]
         self._sure = {mine for mine, _ in pairs} - {
             mine for mine, theirs in pairs if mine != theirs
@@ -340,19 +340,19 @@ class Indents:
         self._ways: list[Way] = next(filter(None, fitting), [])
         self.clear = bool(self._ways)
         self.converts = self.clear and not fitting[0] and not fitting[1]
-        """One unit of indent becomes another: tabs for spaces, two for four."""
+        """Whether one indent unit becomes another: tabs for spaces, two for four."""
         self._blanks = {blank for _, theirs in pairs for blank in theirs}
         self._seen = dict(pairs)
         self._mixed = any({" ", "\t"} <= set(theirs) for _, theirs in pairs)
 
     def there(self, indent: str) -> str:
-        """Raises Unclear if it cannot be told."""
+        """Return the indent in the file. Raises Unclear if it is ambiguous."""
         if plain(indent) != indent and not self._typed:
             raise Unclear("newText is indented with typographic blanks, and oldText is not")
         indent = plain(indent)
         results = {way(indent) for way in self._ways}
         if not self._ways and indent in self._sure:
-            return indent  # some other line is off on its own
+            return indent  # only other indents differ
         result = results.pop() if len(results) == 1 else None
         foreign = bool(result) and self._blanks.isdisjoint(result or "")
         if result is None or (self.converts and (foreign or self._strange(indent))):
@@ -360,12 +360,12 @@ class Indents:
         return result
 
     def _strange(self, indent: str) -> bool:
-        """An indent that was not seen, in a file that has tabs and spaces in one."""
+        """Return whether the indent is unseen, in a file that mixes tabs and spaces."""
         return self._mixed and indent not in self._seen
 
 
 Way = Callable[[str], str | None]
-"""An indent to another; None where that has no meaning."""
+"""Maps an indent to another; returns None where it does not apply."""
 
 
 def _same(indent: str) -> str:
@@ -377,7 +377,7 @@ def _fits(way: Way, pairs: list[tuple[str, str]]) -> bool:
 
 
 def _shifts(pairs: list[tuple[str, str]]) -> list[Way]:
-    """The file's lines are deeper, or less deep, by the same blanks."""
+    """Return the ways in which all lines are indented more, or less, by the same blanks."""
     mine, theirs = min(pairs, key=lambda pair: len(pair[0]), default=("", ""))
     if theirs.endswith(mine):
         more = theirs[: len(theirs) - len(mine)]
@@ -389,7 +389,7 @@ def _shifts(pairs: list[tuple[str, str]]) -> list[Way]:
 
 
 def _conversions() -> Iterator[Callable[[str], str]]:
-    """Each unit of indent replaced by another: four spaces by a tab, two by four."""
+    """Yield ways that replace each indent unit by another: four spaces by a tab, two by four."""
     for unit in UNITS:
         for other in UNITS:
             if unit != other:
@@ -404,7 +404,7 @@ def _converted(unit: str, other: str, indent: str) -> str:
 
 
 def _shifted(pairs: list[tuple[str, str]]) -> Iterator[Way]:
-    """Replaced and shifted."""
+    """Yield ways that replace the indent unit and then shift."""
     for convert in _conversions():
         for shift in _shifts([(convert(mine), theirs) for mine, theirs in pairs]):
             yield partial(_both, convert, shift)
@@ -418,7 +418,7 @@ def _both(convert: Callable[[str], str], shift: Way, indent: str) -> str | None:
 
 
 def unescaped(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Both texts as they were before something escaped them once too often."""
+    """Yield both texts with one level of superfluous escaping removed, in several ways."""
     for undo in (_all_escapes, _newlines, partial(_quotes, '"'), partial(_quotes, "'")):
         before, after = undo(old), undo(new)
         if before is not None and after is not None and before != old:
@@ -430,7 +430,7 @@ def _all_escapes(text: str) -> str | None:
         value = str(json.loads(f'"{text}"'))
         value.encode()
     except ValueError:
-        return None  # no JSON, or half a character
+        return None  # not JSON, or half a character
     return value
 
 
@@ -438,7 +438,7 @@ def _newlines(text: str) -> str | None:
     if "\n" in text:
         return None
     lines = text.replace("\\t", "\t").split("\\n")
-    # An odd number of quotes: this was an escape inside a string, which has to stay.
+    # An odd number of quotes means an escape inside a string, which has to stay.
     odd = any(line.count(quote) % 2 for line in lines for quote in "\"'`")
     return None if odd else "\n".join(lines)
 

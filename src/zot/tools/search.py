@@ -1,7 +1,7 @@
-"""Searches files for a regular expression, as a program of its own that answers like `rg --json`.
+"""Searches files for a regular expression, as a separate program with the output of `rg --json`.
 
-Python's expressions can take for ever and hold the interpreter while they do; in a process of its
-own a search can be stopped. Standard library only.
+Python's regular expressions can run forever and block the interpreter; in a separate process the
+search can be stopped. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_FILE = 64 << 20
-"""Bytes; larger files are passed over."""
+"""Maximum file size in bytes; larger files are skipped."""
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def main(request: str) -> int:
     options = json.loads(request)
-    warnings.simplefilter("ignore")  # re warns about syntax that may change its meaning one day
+    warnings.simplefilter("ignore")  # re warns about syntax whose meaning may change
     flags = re.IGNORECASE if options["ignore_case"] else 0
     pattern = re.escape(options["pattern"]) if options["literal"] else options["pattern"]
     try:
@@ -59,7 +59,7 @@ def _disk(jail: dict[str, Any] | None) -> Disk:
 
 
 def _files(root: str, cwd: str, disk: Disk) -> Iterator[tuple[str, str]]:
-    """The name to show, below the root, and the path to open."""
+    """Yield the name to show, relative to the root, and the path to open."""
     if not _is_dir(root, disk):
         yield os.path.basename(root), root
         return
@@ -104,7 +104,7 @@ def _search(path: str, text: str, pattern: re.Pattern[str], context: int) -> Non
 
 
 def _load(path: str, disk: Disk) -> bytes | str:
-    """A file's content, or why there is none."""
+    """Return a file's content, or (as a string) why it cannot be searched."""
     try:
         fd = disk.open(path)
         with os.fdopen(fd, "rb") as file:

@@ -1,8 +1,8 @@
-"""The system calls that a command in the jail does without, as a filter for bubblewrap.
+"""The system calls that are refused in the jail, as a filter for bubblewrap.
 
 They reach past namespaces (keyrings, sockets of a virtual machine's host), leave a file behind that
-lends its owner's rights to others (set-user-ID), or are large and often broken parts of the kernel
-that no build or test needs. Sockets of the network stay: a server on loopback works in the jail.
+gives its owner's rights to others (set-user-ID), or are large and often vulnerable parts of the
+kernel that no build or test needs. Network sockets stay: a server on loopback works in the jail.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zot.text import Frozen
 
 LOAD, EQUAL, AT_LEAST, HAS_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, REFUSE, NO_SUCH_CALL, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-NUMBER, ARCH = 0, 4  # where struct seccomp_data has them
+NUMBER, ARCH = 0, 4  # offsets in struct seccomp_data
 FAMILIES = (1, 2, 10, 16)  # AF_UNIX, AF_INET, AF_INET6, AF_NETLINK
 SET_USER_ID, SET_GROUP_ID, GROUP_RUNS = 0o4000, 0o2000, 0o010
 CREATES = 0o100 | 0o20000000  # O_CREAT, __O_TMPFILE: without them the mode means nothing
@@ -26,11 +26,11 @@ class Machine(Frozen):
     refused: tuple[int, ...]
     """ptrace, process_vm_*, io_uring_*, keys, bpf, userfaultfd, perf_event_open."""
     sockets: tuple[int, ...]
-    """socket, socketpair: by family, their first argument."""
+    """socket, socketpair; filtered by family, their first argument."""
     modes: tuple[tuple[int, int], ...]
-    """chmod, mknod and their like, with the position of the mode."""
+    """chmod, mknod and similar calls, with the position of the mode argument."""
     opens: tuple[tuple[int, int], ...]
-    """open, openat, with the position of the flags; the mode follows."""
+    """open, openat, with the position of the flags argument; the mode follows."""
 
 
 OPENAT2 = 437  # its mode lies in memory, which a filter cannot read; programs do without it
@@ -53,10 +53,10 @@ MACHINES = {
 
 
 def filter_for(machine: str, *, root: bool) -> bytes:
-    """The compiled filter; nothing for a machine whose numbers are not known here.
+    """Return the compiled filter; empty for a machine whose call numbers are not known here.
 
-    For root it refuses set-group-ID too, where the group may run the file. Not for others: a
-    filter cannot tell files from directories, which have that bit in shared projects.
+    For root it also refuses set-group-ID where the group may run the file. For other users it does
+    not: a filter cannot tell files from directories, which have that bit in shared projects.
     """
     known = MACHINES.get(machine) if sys.byteorder == "little" else None
     if known is None:
@@ -91,10 +91,10 @@ _REFUSE_SET_GROUP_ID = [
 
 
 def _argument(position: int) -> Instruction:
-    return LOAD, 0, 0, 16 + 8 * position  # its lower half: all of it, for what is looked at here
+    return LOAD, 0, 0, 16 + 8 * position  # its lower half: all checked arguments fit into it
 
 
 def _for_call(number: int, body: list[Instruction]) -> list[Instruction]:
-    """Run the body for one call, which it ends; others skip it."""
+    """Return code that runs the body for one system call, ending there; other calls skip it."""
     body = [*body, (RETURN, 0, 0, ALLOW)]
     return [(EQUAL, 0, len(body), number), *body]

@@ -1,4 +1,4 @@
-"""The built-in tools as a source, and the place where they work: jailed or not, with its shell."""
+"""The built-in tools as a source, with their Place (jailed or not) and its shell."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from zot.tools.jail import Jail
 
 SHORT = 2_000
-"""Characters; a text of less is never too long."""
+"""Length in characters below which a text is never too long."""
 
 
 class BuiltinTools(ReadySource):
-    """A ToolSource, and the Shell and the Files of the same place. No process is started before
-    one is needed."""
+    """A ToolSource, and the Shell and the Files of the same Place. Starts no process before one is
+    needed."""
 
     name = "built-in"
 
@@ -41,12 +41,11 @@ class BuiltinTools(ReadySource):
         owns_helper: bool = True,
         every: bool = False,
     ) -> None:
-        """`owns_helper`: the supervisor is closed with these tools, and not used by others;
-        `every`: also the tools for background commands, from the start: in a replay none is
-        ever started.
+        """`owns_helper`: close the supervisor with these tools, since no others use it; `every`:
+        offer the tools for background commands from the start, as a replay never starts one.
 
         Raises:
-            ConfigError: a name that no tool has, or a directory that is no jail.
+            ConfigError: an unknown tool name, or a directory that cannot be a jail.
         """
         self._cwd, self._around = cwd, around
         self._names, self._every = names, every
@@ -138,8 +137,8 @@ class BuiltinTools(ReadySource):
         self._background.end_all()
 
     def shorten(self, text: str) -> str:
-        """A text as `bash` would show it: what is too long keeps its head and its tail, and all of
-        it goes into a file that the model may read."""
+        """Shorten a text as `bash` does: if it is too long, keep its head and its tail, and write
+        all of it to a file that the model may read."""
         if len(text) < SHORT:
             return text
         place = self._place.get()

@@ -1,21 +1,21 @@
-"""The helper process that runs commands for zot and leaves nothing behind. Of zot it imports the
-small modules trees and walls.
+"""The helper process that runs commands for zot and leaves no process behind. It imports only the
+small modules trees and walls from zot.
 
 Three kinds of process live in this file:
 
     zot --socket--> helper --fork--> keeper --fork--> shell --> whatever the command starts
                                        \\--socket--> zot
 
-One helper a runtime, started with the first command; it forks a keeper for a command, and zot gives
-that keeper the next one if nothing was left of the first: a fork saved. Both are subreapers: a
-process that leaves its parent (setsid, double fork, nohup) becomes a child of its keeper, or of
-the helper when a command kills its keeper. The keeper ends the command when the shell exits, when
-zot asks, when the time is over, and when zot is gone, which it sees by the end of its socket; then
-it stops and kills its children until it has none, and reports. Only then does it let go of the
-command's pipe: the end of that is what wakes zot, once.
+Each runtime has one helper, started with the first command. It forks a keeper for a command; if
+that command leaves no process, zot gives the keeper the next one, which saves a fork. Both are
+subreapers: a process that leaves its parent (setsid, double fork, nohup) becomes a child of its
+keeper, or of the helper when a command kills its keeper. The keeper ends the command when the shell
+exits, when zot requests it, on timeout, and when zot is gone, which shows as the end of its socket;
+then it stops and kills its children until it has none, and reports. Only then does it close the
+command's pipe: the end of the pipe wakes zot, once.
 
-It runs as `python -I -S` with an empty environment and few imports, because a command can read
-`/proc/$PPID/environ`, and because its start is on the way to the first result.
+The helper runs as `python -I -S` with an empty environment and few imports, because a command can
+read `/proc/$PPID/environ`, and because its start delays the first result.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ import time
 from zot import trees, walls
 
 NATURAL_END = 0.1
-"""Seconds that what a shell left behind may take to finish by itself: `cmd > >(tee log)`."""
+"""Seconds that processes left by a shell may take to finish by themselves: `cmd > >(tee log)`."""
 TERM_GRACE = 0.2
 """Seconds between SIGTERM and SIGKILL."""
 TASKS_CHECK = 0.25
 HANG_UP = select.POLLRDHUP if trees.TREES else select.POLLIN
-"""What the helper looks for on a keeper's socket: zot has closed it. Its commands are not ours."""
+"""Poll event on a keeper's socket by which the helper sees that zot closed it; the data on that
+socket is for the keeper."""
 
-# How a command ended; zot's side reads the same words.
+# Reasons for the end of a command; zot's side uses the same numbers.
 EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
 
 
@@ -64,7 +65,7 @@ class CommandKeeper:
                 return  # zot or the helper is gone
             message = received(self.control, 1)
             if message is None or self.orphaned.poll(0):
-                return  # not a word was said: zot gives the command to another one
+                return  # no "+" was sent, so zot gives the command to another keeper
             (output,), body = message
 
     def run(
@@ -78,12 +79,12 @@ class CommandKeeper:
         max_processes: int,
         plan: bytes,
     ) -> bool:
-        """Run one command; whether it left this process fit for another."""
+        """Run one command; return whether this keeper can take another."""
         self.statuses.clear()
         for fd in (1, 2):
             os.dup2(output, fd)
         os.close(output)
-        self.control.send(b"+")  # from here on it may have run
+        self.control.send(b"+")  # from here on the command may have run
         gate = None
         try:
             os.chdir(cwd)
@@ -109,12 +110,12 @@ class CommandKeeper:
         is_heard = report(self.control, why, status, leftovers, survivors)
         if gate is not None:
             gate.leave(recover=not is_heard)
-        for fd in (1, 2):  # the end of the pipe is what wakes zot, which then finds the report
+        for fd in (1, 2):  # the end of the pipe wakes zot, which then finds the report
             os.dup2(0, fd)
         return clean(why, leftovers, survivors)
 
     def wait(self, timeout: float | None, max_processes: int) -> int:
-        """Until the shell has ended, or must: why."""
+        """Wait until the shell has ended or must be ended; return the reason."""
         deadline = None if timeout is None else time.monotonic() + timeout
         many = tasks() + max_processes
         while True:
@@ -128,16 +129,16 @@ class CommandKeeper:
                 if self.shell in self.statuses:
                     return EXITED
             if self.control.fileno() in ready:
-                return ABORTED  # zot asks by closing its side; a zot that died does the same
+                return ABORTED  # zot closed its side, on request or because it died
             if ready - {self.wake.fd}:
-                return KEEPER_KILLED  # the helper: without it nobody would inherit the command
+                return KEEPER_KILLED  # the helper died: nobody would inherit orphans
             if deadline is not None and time.monotonic() >= deadline:
                 return TIMED_OUT
             if tasks() > many and len(trees.descendants()) > max_processes:
                 return TOO_MANY
 
     def finish(self, why: int) -> tuple[list[str], list[str]]:
-        """Leave no process; the names of those the shell had left running, and of survivors."""
+        """End all processes; return the names of those the shell left running, and of survivors."""
         if trees.TREES and not trees.reap(self.statuses):
             return [], []
         if why == EXITED:
@@ -152,7 +153,7 @@ class CommandKeeper:
         leftovers = trees.names(left) + [""] * unnamed if why == EXITED else []
         if why != TOO_MANY:
             trees.send(left, signal.SIGTERM)
-            trees.send(left, signal.SIGCONT)  # a stopped one gets the signal only when it goes on
+            trees.send(left, signal.SIGCONT)  # a stopped process gets SIGTERM only when continued
             trees.settle(self.wake, self.statuses, TERM_GRACE)
         return leftovers, trees.kill_all((), self.statuses)
 
@@ -165,7 +166,7 @@ def polling(*fds: int) -> select.poll:
 
 
 def tasks() -> int:
-    """How many tasks the machine runs: one cheap read that shows when a command forks madly."""
+    """Return the number of tasks on the machine: one cheap read that reveals a fork bomb."""
     try:
         fd = os.open("/proc/loadavg", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -179,7 +180,7 @@ def tasks() -> int:
 
 
 def clean(why: int, leftovers: list[str], survivors: list[str]) -> bool:
-    """Whether the keeper that reported this waits for another command. zot asks the same."""
+    """Return whether the keeper that reported this waits for another command. zot calls it too."""
     return trees.TREES and why == EXITED and not leftovers and not survivors
 
 
@@ -191,7 +192,7 @@ def report(
     survivors: list[str],
     error: str = "",
 ) -> bool:
-    """Tell zot; False: it is gone, nobody wants to know."""
+    """Send the report to zot; return False if zot is gone."""
     body = marshal.dumps((why, status, leftovers, survivors, error))
     try:
         control.sendall(len(body).to_bytes(4, "big") + body)
@@ -208,9 +209,9 @@ class Helper:
         self.main = main
         self.wake = trees.Wake()
         self.keepers: dict[int, socket.socket] = {}
-        """pid to our copy of the keeper's socket, to answer in its place if it is killed."""
+        """Keeper pid to our copy of its socket, to report in its place if it is killed."""
         self.ending: dict[int, float] = {}
-        """pid to when its keeper was told to end."""
+        """Keeper pid to the monotonic time at which it was requested to end."""
         self.statuses: dict[int, int] = {}
         self.watched = watch(os.getppid())
         self.become_subreaper = trees.subreaper()
@@ -271,7 +272,7 @@ class Helper:
             os._exit(1)
 
     def collect(self) -> None:
-        """Has a keeper ended? If not by itself, the command killed it: its tree is ours now."""
+        """Reap ended keepers. If a command killed its keeper, kill its tree, which is ours now."""
         trees.reap(self.statuses, os.WUNTRACED)
         self.thaw()
         while ended := self.statuses.keys() & self.keepers.keys():
@@ -285,14 +286,14 @@ class Helper:
         self.statuses.clear()
 
     def thaw(self) -> None:
-        """A command may have stopped its keeper; that must not keep it from ending."""
+        """Continue keepers that a command has stopped, so that they can end."""
         for pid in [pid for pid, status in self.statuses.items() if os.WIFSTOPPED(status)]:
             trees.send([pid], signal.SIGCONT)
             del self.statuses[pid]
 
     def hurry(self, ready: set[int]) -> None:
-        """A keeper that was told to end and does not is kept from it by its command: end it, so
-        that its tree becomes ours."""
+        """Kill a keeper that does not end in time because its command prevents it; its tree then
+        becomes ours."""
         now = time.monotonic()
         for pid, control in self.keepers.items():
             if control.fileno() in ready:
@@ -301,7 +302,7 @@ class Helper:
                 trees.send([pid], signal.SIGKILL)
 
     def close(self) -> None:
-        """zot is gone, or done: end the keepers, then kill whatever is left."""
+        """End the keepers when zot is gone or done, then kill all remaining processes."""
         for control in self.keepers.values():
             control.shutdown(socket.SHUT_RD)
         self.main.close()
@@ -316,7 +317,7 @@ class Helper:
 
 
 def watch(pid: int) -> list[int]:
-    """A descriptor that becomes readable when the process ends, where the system has that."""
+    """Return a descriptor that becomes readable when the process ends; [] if not supported."""
     try:
         return [os.pidfd_open(pid)]
     except (AttributeError, OSError):
@@ -324,7 +325,7 @@ def watch(pid: int) -> list[int]:
 
 
 def received(source: socket.socket, count: int) -> tuple[list[int], bytes] | None:
-    """A message and the descriptors that came with it; None when its sender is gone."""
+    """Return the descriptors and the body of a message; None when the sender is gone."""
     header, ancillary, _, _ = source.recvmsg(4, socket.CMSG_SPACE(4 * count))
     if not header:
         return None
@@ -347,7 +348,7 @@ def exactly(source: socket.socket, size: int) -> bytes | None:
 
 
 def close_others(kept: int) -> None:
-    """What zot inherited is not for commands."""
+    """Close inherited descriptors, which commands must not get."""
     try:
         inherited = [int(name) for name in os.listdir("/dev/fd")]
     except OSError:
@@ -357,7 +358,7 @@ def close_others(kept: int) -> None:
             try:
                 os.close(fd)
             except OSError:
-                pass  # the one that listed them
+                pass  # the descriptor of the listing itself
 
 
 def main() -> None:

@@ -12,14 +12,14 @@ CONTEXT = 3
 MAX_ROWS = 200
 MAX_WIDTH = 500
 MAX_COMPARED = 4_000_000
-"""Lines (or words) of one side times those of the other that are aligned; more count as all new."""
+"""Maximum product of both sides' lines (or words) to align; beyond it all count as replaced."""
 
 Rows = list[str]
 Opcode = tuple[str, int, int, int, int]
 
 
 def diff(before: str, after: str) -> tuple[str, int]:
-    """The changed lines with some context, and the number of the first one (0: no change)."""
+    """Return the changed lines with context, and the number of the first one (0: no change)."""
     old, new = _lines(before), _lines(after)
     changes = [code for code in opcodes(old, new) if code[0] != "equal"]
     if not changes:
@@ -40,7 +40,7 @@ def diff(before: str, after: str) -> tuple[str, int]:
 
 
 def opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
-    """How to get from one to the other; lines that both ends share are not looked at twice."""
+    """Return difflib opcodes from old to new; lines shared at both ends are compared only once."""
     head, most = 0, min(len(old), len(new))
     while head < most and old[head] == new[head]:
         head += 1

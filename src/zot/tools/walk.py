@@ -1,7 +1,7 @@
-"""Walks a directory tree in the order of its names, past what .gitignore leaves out.
+"""Walks a directory tree in the order of its names, without entries ignored by .gitignore.
 
 Symlinks to directories are not entered, so there are no loops. Uses only the standard library and
-plain strings: it also runs in the process that searches (search.py).
+plain strings: it also runs in the search process (search.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Chain = tuple[tuple[int, IgnoreRules], ...]
 
 
 class Tree:
-    """A directory to walk, with the rules that come from above it."""
+    """A directory to walk, with the ignore rules of the directories above it."""
 
     def __init__(self, root: str, cwd: str, disk: Disk) -> None:
         root, cwd = disk.real(root), disk.real(cwd)
@@ -41,8 +41,8 @@ class Tree:
     def walk(
         self, *, hidden: bool, check: Callable[[], None], max_depth: int | None = None
     ) -> Iterator[tuple[tuple[str, ...], DiskEntry]]:
-        """Each entry with its path below the root. `check` is called for every directory and may
-        raise to end the walk; a directory that cannot be read is passed over."""
+        """Yield each entry with its path below the root. `check` is called for every directory and
+        may raise to end the walk; a directory that cannot be read is skipped."""
         base = len(self._prefix)
         stack = [(self._prefix, iter(self._entries(self.root)), self._enter(self.root, base, ()))]
         check()
@@ -69,7 +69,7 @@ class Tree:
         if depth == len(self._prefix):
             chain = self.inherited
         elif os.path.lexists(os.path.join(directory, ".git")):
-            chain = ()  # a repository inside: the rules of the outer one end here
+            chain = ()  # a nested repository: the outer rules end here
         rules = rules_in(directory, self._disk)
         return chain if rules is None else (*chain, (depth, rules))
 
@@ -81,7 +81,7 @@ class Tree:
 
 
 def ignored(chain: Chain, path: tuple[str, ...], is_dir: bool) -> bool:
-    """The innermost file that mentions the path decides."""
+    """Return whether the path is ignored; the innermost file with a matching rule decides."""
     for depth, rules in reversed(chain):
         verdict = rules.verdict(path[depth:], is_dir)
         if verdict is not None:

@@ -10,21 +10,21 @@ from collections.abc import Sequence
 MAX_ALTERNATIVES = 1000
 
 DEEP = None
-"""Stands for `**`: any number of directories."""
+"""Matcher for `**`: any number of directories."""
 Segment = re.Pattern[str] | None
 NOTHING = re.compile(r"(?!)")
 Segments = tuple[Segment, ...]
 
 
 class BadPattern(ValueError):
-    """The pattern has no meaning; the text says why."""
+    """The pattern is invalid; the message says why."""
 
 
 def braces(pattern: str) -> list[str]:
-    """The patterns that `{a,b}` stands for; nested ones too. A brace without a partner is itself.
+    """Expand `{a,b}`, also nested. A brace without a partner stays as it is.
 
     Raises:
-        BadPattern: they are too many.
+        BadPattern: there are too many alternatives.
     """
     done: list[str] = []
     waiting = [pattern]
@@ -41,7 +41,7 @@ def braces(pattern: str) -> list[str]:
 
 
 def _first_brace(pattern: str) -> list[str] | None:
-    """The pattern with its first brace group replaced by each of its alternatives."""
+    """Return the pattern with its first brace group replaced by each of its alternatives."""
     at = 0
     while at < len(pattern):
         if pattern[at] == "\\":
@@ -57,7 +57,7 @@ def _first_brace(pattern: str) -> list[str] | None:
 
 
 def _group(pattern: str, start: int) -> list[int] | None:
-    """Positions of the commas and the end of the group that opens at `start`."""
+    """Return the positions of the commas and the end of the group that opens at `start`."""
     depth, at = 0, start
     marks: list[int] = []
     while at < len(pattern):
@@ -77,7 +77,7 @@ def _group(pattern: str, start: int) -> list[int] | None:
 
 
 def compile_segments(pattern: str) -> Segments:
-    """A pattern without braces, one matcher for each part between slashes.
+    """Compile a pattern without braces to one matcher for each part between slashes.
 
     Raises:
         BadPattern: a `[` without its `]`, or an impossible range.
@@ -94,13 +94,13 @@ def compile_segments(pattern: str) -> Segments:
 
 
 def compile_name(pattern: str) -> re.Pattern[str]:
-    """A pattern for one name."""
+    """Compile a pattern for one name."""
     return re.compile(name_regex(pattern), re.DOTALL)
 
 
 def name_regex(pattern: str) -> str:
-    """Each `*` takes the shortest way to what follows it and is never asked again: for names that
-    is enough, and it keeps the time linear."""
+    """Return the regular expression for a name. Each `*` but the last takes the shortest match and
+    never backtracks: for names that is enough, and it keeps the time linear."""
     chunks: list[str] = [""]
     at = 0
     while at < len(pattern):
@@ -127,7 +127,7 @@ def name_regex(pattern: str) -> str:
 
 
 def _class(pattern: str, at: int) -> tuple[str, int]:
-    """The regular expression of `[...]`, and where the pattern goes on."""
+    """Return the regular expression of `[...]` and the position after it."""
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
     items: list[str] = []
@@ -154,7 +154,7 @@ def _member(pattern: str, at: int) -> tuple[str, int]:
 
 
 def matches(segments: Segments, path: Sequence[str]) -> bool:
-    """Whether the pattern matches the whole path. `**` at the end needs at least one name."""
+    """Return whether the pattern matches the whole path. A final `**` needs at least one name."""
     if segments and segments[-1] is DEEP:
         return bool(path) and _matches(segments, path[:-1])
     return _matches(segments, path)

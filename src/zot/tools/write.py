@@ -1,4 +1,4 @@
-"""The `write` tool: create a file or replace its whole content, in one step."""
+"""The `write` tool: create a file or replace its whole content, atomically."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class Write(PlacedTool):
         return _report(self._place.shown(path), *states[-1])
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
-        """A write happens in one step: what is in the file says whether it did."""
+        """Compare the file with the content to write: a write is atomic, so that shows whether it
+        happened."""
         name, now = self._content_now(args)
         if now is None:
             return Reconciled("unknown", f"{name} does not exist: it was not written.")

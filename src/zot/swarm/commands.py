@@ -101,6 +101,10 @@ AnySwarmCommand = (
 )
 
 
+STOPPING = "stopping"
+"""Code of a reply: the supervisor is ending and did not begin the command."""
+
+
 class SwarmReply(Struct, frozen=True, omit_defaults=True):
     ok: bool
     data: Any = None

@@ -258,18 +258,30 @@ class LocalSwarm:
         self._ask(command, object)
 
     def _ask(self, command: commands.AnySwarmCommand, type: type[T]) -> T:
-        try:
-            line = self._answer_to(command)
-        except ConnectionError:  # it was exiting and had not read the command: ask the next one
-            line = self._answer_to(command)
-        if not line:
-            raise SwarmError(f"the supervisor ended; its log is {self._swarm / 'supervisor.log'}")
-        reply = msgspec.json.decode(line, type=commands.SwarmReply)
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            reply = self._reply_to(command)
+            if reply is not None or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        if reply is None:
+            raise SwarmError("the supervisor is ending, and does not end; try again")
         if not reply.ok:
             error = SwarmError(reply.error)
             error.code = reply.code
             raise error
         return msgspec.convert(reply.data, type)
+
+    def _reply_to(self, command: commands.AnySwarmCommand) -> commands.SwarmReply | None:
+        """Ask the supervisor; None: it is ending and did not begin, so ask the next one."""
+        try:
+            line = self._answer_to(command)
+        except ConnectionError:
+            return None
+        if not line:
+            raise SwarmError(f"the supervisor ended; its log is {self._swarm / 'supervisor.log'}")
+        reply = msgspec.json.decode(line, type=commands.SwarmReply)
+        return None if reply.code == commands.STOPPING else reply
 
     def _answer_to(self, command: commands.AnySwarmCommand) -> bytes:
         """Return the answer line; empty: the supervisor ended. Raises ConnectionError: it had not

@@ -74,6 +74,7 @@ class SwarmSupervisor:
                 trying = asyncio.create_task(self._keep_trying_engine())
             await self._until_idle()
         finally:
+            self._stopping.set()
             if trying is not None:
                 trying.cancel()
             server.close()
@@ -82,6 +83,7 @@ class SwarmSupervisor:
             await self._hang_up()
 
     async def _hang_up(self) -> None:
+        await asyncio.sleep(0.05)  # for answers to commands that were read just now
         for writer in self._writers:
             writer.close()
         while self._writers:
@@ -111,6 +113,9 @@ class SwarmSupervisor:
     async def _reply(self, line: bytes) -> commands.SwarmReply:
         try:
             command = msgspec.json.decode(line, type=commands.AnySwarmCommand)
+            if self._stopping.is_set() and not isinstance(command, commands.StopSupervisor):
+                text = "the supervisor is ending; ask the next one"
+                return commands.SwarmReply(ok=False, error=text, code=commands.STOPPING)
             return commands.SwarmReply(ok=True, data=await self._do(command))
         except LINE_ERRORS as error:
             return commands.SwarmReply(

@@ -92,9 +92,13 @@ def setup(folder: Path = VENV, python: str = "") -> None:
 def find_python(version: str) -> str | None:
     """A Python of this version: on the path, pyenv's, the system's or Homebrew's."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    try:
+        of_pyenv = sorted(map(str, pyenv.glob(f"versions/{version}.*/bin")))
+    except PermissionError:  # another user's
+        of_pyenv = []
     places = [
         *os.get_exec_path(),
-        *sorted(map(str, pyenv.glob(f"versions/{version}.*/bin"))),
+        *of_pyenv,
         *("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"),
     ]
     for place in places:

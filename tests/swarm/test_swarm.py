@@ -6,7 +6,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +16,7 @@ from support.tools import eventually
 
 from swarm.support import bash, says
 from swarm.support import place as place
+from zot.swarm import local
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.task import NoSuchAgent, SwarmError
 
@@ -62,7 +62,7 @@ def test_the_keys_are_not_to_be_found_in_the_supervisor(place):
 
 
 def test_a_socket_in_a_folder_of_somebody_else_is_not_used(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(local, "TEMPORARY", tmp_path)
     long = tmp_path / ("long" * 40)
     assert socket_path(long).parent == tmp_path / f"zot-{os.getuid()}"
     (tmp_path / f"zot-{os.getuid()}").chmod(0o777)

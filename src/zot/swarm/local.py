@@ -14,7 +14,6 @@ import os
 import socket
 import stat
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,6 +33,8 @@ from zot.swarm.follow import Roster
 from zot.swarm.log import LEDGER, AgentFolder, agent_folders, read_log
 from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
 
+TEMPORARY = Path("/tmp")
+"""Parent of short socket paths. Not TMPDIR: programs of one user may have different ones."""
 START_SECONDS = 20.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 600.0
@@ -61,7 +62,7 @@ def socket_path(swarm: Path) -> Path:
 def short_path(kind: str, long: Path, otherwise: str) -> Path:
     """Return a short, stable path for sockets of a folder. Raises SwarmError: it is not safe."""
     name = hashlib.sha256(os.fsencode(long)).hexdigest()[:16]
-    folder = ensure_dir(Path(tempfile.gettempdir()) / f"zot-{os.getuid()}")
+    folder = ensure_dir(TEMPORARY / f"zot-{os.getuid()}")
     status = folder.lstat()
     if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise SwarmError(f"{str(folder)!r} is not yours alone: {otherwise}")

@@ -55,7 +55,7 @@ class EncodedTurns:
         self._known: dict[int, EncodedTurn] = {}
         """By the id of the message, which the entry keeps alive."""
         self._used: list[EncodedTurn] = []
-        """Those of the current request, in order."""
+        """Entries of the current request, in order."""
         self._tools: tuple[ToolSpec, ...] = ()
         self._tools_size = 0
         self._before_last = ""

@@ -9,7 +9,7 @@ from zot.wire.frames import EventFrame, MessageShape, TextBlock, UsageShape
 
 
 class Answer(Frozen):
-    """What `ask` returns when the run has ended well."""
+    """The result of `ask` for a run that ended well."""
 
     text: str
     """Text of the model's last message."""

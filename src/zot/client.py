@@ -47,7 +47,7 @@ Event = EventFrame | Unknown
 T = TypeVar("T")
 
 
-class ServerGone(ZotError):
+class ServerGoneError(ZotError):
     """The child has ended, or wrote an invalid frame. `returncode` is None if it still runs."""
 
     code = "server_gone"
@@ -57,10 +57,15 @@ class ServerGone(ZotError):
         self.returncode = returncode
 
 
-class ClientTimeout(ZotError):
+class ClientTimeoutError(ZotError):
     """The child did not answer in time."""
 
     code = "timeout"
+
+
+ServerGone = ServerGoneError
+ClientTimeout = ClientTimeoutError
+"""Names of these errors in earlier versions."""
 
 
 class EventIterator(Iterator[Event]):
@@ -90,8 +95,8 @@ class EventIterator(Iterator[Event]):
         return self
 
     def __next__(self) -> Event:
-        """Return the next event. Raises ServerGone when the child dies, ClientTimeout when it is
-        silent for too long."""
+        """Return the next event. Raises ServerGoneError when the child dies, ClientTimeoutError
+        when it is silent for too long."""
         with self._condition:
             self._wait()
             if not self._waiting:
@@ -122,7 +127,7 @@ class EventIterator(Iterator[Event]):
             return bool(self._waiting) or self.ended or self._client._gone is not None
 
         if not self._condition.wait_for(ready, self._timeout):
-            raise ClientTimeout(
+            raise ClientTimeoutError(
                 f"no event for {self._timeout:g} s; the run goes on: abort it, or read on"
             )
         if not self._waiting and not self.ended and self._client._gone is not None:
@@ -150,7 +155,7 @@ class Client(ClientCommands):
         requests.
 
         Raises:
-            ServerGone: the command cannot be started, or ended at once.
+            ServerGoneError: the command cannot be started, or ended at once.
             CommandError: the token was refused.
         """
         if isinstance(command, str):
@@ -165,7 +170,7 @@ class Client(ClientCommands):
         self._listeners: dict[str, Callable[[Event], None]] = {"": on_event}
         self._heard: SimpleQueue[tuple[Callable[[Event], None], Event] | None] = SimpleQueue()
         """Queue of events for the listeners; None marks its end."""
-        self._gone: ServerGone | None = None
+        self._gone: ServerGoneError | None = None
         self._closed = False
         self._several = False
         """Whether frames may name their agent."""
@@ -337,7 +342,9 @@ class Client(ClientCommands):
                 if not ready(writing=(fd,), timeout=deadline - time.monotonic()):
                     if len(view) < len(line):
                         self._process.terminate()  # nothing can be sent after half a line
-                    raise ClientTimeout(f"the child did not read its input for {self.timeout:g} s")
+                    raise ClientTimeoutError(
+                        f"the child did not read its input for {self.timeout:g} s"
+                    )
                 try:
                     view = view[os.write(fd, view) :]
                 except BlockingIOError:
@@ -355,7 +362,7 @@ class Client(ClientCommands):
                 if self._gone is not None:
                     raise self._gone
                 assert not arrived
-                raise ClientTimeout(f"no answer within {self.timeout:g} s")
+                raise ClientTimeoutError(f"no answer within {self.timeout:g} s")
         if not response.success:
             error = "refused" if response.error is UNSET else response.error
             raise CommandError(error, code=None if response.code is UNSET else response.code)
@@ -428,7 +435,7 @@ class Client(ClientCommands):
         said = self.stderr.strip()
         text = problem or f"the server {how}"
         with self._condition:
-            self._gone = ServerGone(f"{text}; stderr: {said}" if said else text, code)
+            self._gone = ServerGoneError(f"{text}; stderr: {said}" if said else text, code)
             self._condition.notify_all()
         self._heard.put(None)
 
@@ -504,7 +511,7 @@ def _spawn(
             bufsize=0,
         )
     except OSError as error:
-        raise ServerGone(f"cannot start {list(command)!r}: {error}", None) from error
+        raise ServerGoneError(f"cannot start {list(command)!r}: {error}", None) from error
     assert process.stdin is not None
     os.set_blocking(process.stdin.fileno(), False)
     return process

@@ -51,7 +51,7 @@ class ClientCommands:
 
         Raises:
             CommandError: the server refused it; the text is the server's.
-            ServerGone, ClientTimeout: there was no response.
+            ServerGoneError, ClientTimeoutError: there was no response.
         """
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class ClientCommands:
 
         Raises:
             CommandError: the server refused it.
-            ServerGone: the child has ended.
+            ServerGoneError: the child has ended.
         """
         return self._run(wire.Prompt(message=text, images=pictures(images), run=run), timeout)
 

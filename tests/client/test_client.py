@@ -10,7 +10,7 @@ import pytest
 from support.extension import write_extension
 
 from zot import events
-from zot.client import Client, ClientTimeout, ServerGone
+from zot.client import Client, ClientTimeoutError, ServerGoneError
 from zot.errors import BusyError, ClosedError, CommandError
 from zot.sdk import Image, Unknown
 from zot.testing.fakeserver import FakeServer
@@ -151,7 +151,7 @@ def test_steering_needs_a_run(client, tmp_path):
 
 def test_a_silent_run_times_out_and_can_be_aborted(client):
     stream = client.prompt("text:1 hang:1", timeout=0.3)
-    with pytest.raises(ClientTimeout, match=r"no event for 0.3 s"):
+    with pytest.raises(ClientTimeoutError, match=r"no event for 0.3 s"):
         list(stream)
     stream._timeout = None
     stream.close()
@@ -223,17 +223,17 @@ def test_a_child_that_is_killed_in_the_middle_is_a_clear_error(command):
     with Client(command) as client:
         stream = client.prompt("text:2 hang:2")
         os.kill(client.pid, signal.SIGKILL)
-        with pytest.raises(ServerGone, match="exit code -9") as caught:
+        with pytest.raises(ServerGoneError, match="exit code -9") as caught:
             list(stream)
         assert caught.value.returncode == -9
-        with pytest.raises(ServerGone):
+        with pytest.raises(ServerGoneError):
             client.ping()
         stream.close()
 
 
 def test_a_child_that_does_not_start_says_what_it_said(tmp_path):
     with (
-        pytest.raises(ServerGone, match="unknown provider 'zzz'") as caught,
+        pytest.raises(ServerGoneError, match="unknown provider 'zzz'") as caught,
         Client([ZOT, "rpc", "--provider", "zzz"]) as client,
     ):
         client.ping()
@@ -241,13 +241,13 @@ def test_a_child_that_does_not_start_says_what_it_said(tmp_path):
 
 
 def test_a_command_that_does_not_exist_is_a_clear_error():
-    with pytest.raises(ServerGone, match="cannot start"):
+    with pytest.raises(ServerGoneError, match="cannot start"):
         Client(["/no/such/command"])
 
 
 def test_output_that_is_no_frame_is_a_clear_error():
     with (
-        pytest.raises(ServerGone, match="not a frame: b'hello'"),
+        pytest.raises(ServerGoneError, match="not a frame: b'hello'"),
         Client(python("print('hello', flush=True); input()")) as client,
     ):
         client.ping()
@@ -255,9 +255,9 @@ def test_output_that_is_no_frame_is_a_clear_error():
 
 def test_a_child_that_never_answers_times_out():
     with Client(python("import time; time.sleep(60)"), timeout=0.3) as client:
-        with pytest.raises(ClientTimeout, match="no answer within 0.3 s"):
+        with pytest.raises(ClientTimeoutError, match="no answer within 0.3 s"):
             client.ping()
-        with pytest.raises(ClientTimeout, match="did not read its input"):
+        with pytest.raises(ClientTimeoutError, match="did not read its input"):
             client.prompt("x" * 500_000)
         client._process.kill()
 
@@ -270,7 +270,7 @@ def test_a_late_answer_is_passed_over():
         " % id, flush=True)\n"
     )
     with Client(python(code), timeout=0.1) as client:
-        with pytest.raises(ClientTimeout):
+        with pytest.raises(ClientTimeoutError):
             client.ping()
         client.timeout = 20
         client.ping()
@@ -366,7 +366,7 @@ def test_a_durable_run_is_taken_up_by_its_name_and_what_was_missed_is_read(comma
         next(run)
         with gate.open("w"):
             os.kill(first.pid, signal.SIGKILL)
-            with pytest.raises(ServerGone):
+            with pytest.raises(ServerGoneError):
                 list(run)
     with Client(durable, features=["seq"]) as second:
         with later.open("w"):  # it goes on by itself, and waits here

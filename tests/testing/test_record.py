@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zot import Runtime, tool
-from zot.client import Client, ServerGone
+from zot.client import Client, ServerGoneError
 from zot.errors import ConfigError, ToolBlocked, ToolError
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.scripted import ScriptedProvider
@@ -111,7 +111,7 @@ def test_a_file_that_is_no_cassette_is_refused_at_the_start(content, said, tmp_p
     path = tmp_path / "bad.jsonl"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ServerGone, match=said) as caught, replay(path, tmp_path) as client:
+    with pytest.raises(ServerGoneError, match=said) as caught, replay(path, tmp_path) as client:
         client.ping()
     assert caught.value.returncode == 1
 
@@ -273,7 +273,7 @@ def test_the_working_directory_root_is_left_alone():
 def test_a_cassette_that_cannot_be_written_is_known_before_the_first_prompt(tmp_path):
     flags = ["--provider", "anthropic", "--api-key", "k", "--record", str(tmp_path / "no" / "x")]
     with (
-        pytest.raises(ServerGone, match="cannot record to") as caught,
+        pytest.raises(ServerGoneError, match="cannot record to") as caught,
         Client([ZOT, "rpc", *flags]) as client,
     ):
         client.ping()

@@ -22,8 +22,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from zot.errors import ToolError
-from zot.tools import replace
-from zot.tools.lenient import PLAIN, plain
+from zot.tools.edit import replace
+from zot.tools.edit.lenient import PLAIN, plain
 
 MAX_FILE = 200_000
 

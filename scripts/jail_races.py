@@ -27,9 +27,9 @@ from pathlib import Path
 from zot.cancel import Cancel
 from zot.errors import ConfigError, ToolError
 from zot.files import read_own
-from zot.tools.jail import Jail
+from zot.tools.jail.jail import Jail
 from zot.tools.place import Job
-from zot.tools.process import Supervisor
+from zot.tools.process.supervisor import Supervisor
 
 SWAP = """
 import ctypes, sys, time

@@ -13,14 +13,14 @@ from support.environment import uncovered
 from zot import trees
 from zot.cancel import Cancel
 from zot.testing.fakeserver import FakeServer
-from zot.tools import process
+from zot.tools.process import supervisor as process
 
 # Runs `true` three times; what it looks for marks the beginning and the end of the last one.
 COMMANDS = """
 import os, sys
 from pathlib import Path
 from zot.cancel import Cancel
-from zot.tools.process import Supervisor
+from zot.tools.process.supervisor import Supervisor
 supervisor = Supervisor()
 for number in range(3):
     os.path.exists(f"/nowhere-{number}")

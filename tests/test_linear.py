@@ -29,8 +29,8 @@ from zot.runtime.sources import _TYPED
 from zot.serve.interactive.slash.work import code_blocks
 from zot.skills.skill import split as split_skill
 from zot.text import cookie_of
-from zot.tools.ignore import IgnoreRules
-from zot.tools.output import Decoder, clean
+from zot.tools.process.output import Decoder, clean
+from zot.tools.search.ignore import IgnoreRules
 from zot.tui.cells import wrap
 
 pytestmark = pytest.mark.untraced

@@ -3,7 +3,7 @@
 A path that is checked and then resolved again leads elsewhere when a process swaps a directory for
 a symlink in between. Here each part is opened by itself, relative to the descriptor of the part
 before, and no symlink is followed: the result always lies below the directory that the caller
-holds open. No system call is needed that a kernel may lack. tools/beneath.py has the disk of a
+holds open. No system call is needed that a kernel may lack. tools/jail/disk.py has the disk of a
 jail, which also follows symlinks that stay inside.
 """
 

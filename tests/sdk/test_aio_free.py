@@ -242,7 +242,7 @@ def test_a_refused_prompt_behind_a_run_that_stops_raises_where_it_is_read():
 
 
 def test_a_background_command_that_ends_slowly_does_not_block_clear(monkeypatch):
-    from zot.tools.background import Background
+    from zot.tools.process.background import Background
 
     ends = threading.Event()
     monkeypatch.setattr(Background, "end_all", lambda self: ends.wait(20))

@@ -9,8 +9,8 @@ from support.rpc import Zot, marked, run_zot
 from support.tools import eventually
 
 from zot.errors import ToolError
-from zot.tools.background import Background
-from zot.tools.process import ProcessResult
+from zot.tools.process.background import Background
+from zot.tools.process.supervisor import ProcessResult
 
 COMMAND = "echo up; touch on; sleep 307; echo never"
 WAIT = "until [ -e on ]; do sleep 0.05; done"

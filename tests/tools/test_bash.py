@@ -13,8 +13,8 @@ from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools.bash import Bash, duration
 from zot.tools.place import Job, Place
-from zot.tools.process import Supervisor
-from zot.tools.program import program_of
+from zot.tools.process.program import program_of
+from zot.tools.process.supervisor import Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
 

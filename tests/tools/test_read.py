@@ -12,11 +12,11 @@ from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.provider.types import Image
 from zot.tools import read as read_module
-from zot.tools.glob import Glob
-from zot.tools.grep import Grep
 from zot.tools.place import Place
-from zot.tools.process import Supervisor
+from zot.tools.process.supervisor import Supervisor
 from zot.tools.read import Read
+from zot.tools.search.glob import Glob
+from zot.tools.search.grep import Grep
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 50
 

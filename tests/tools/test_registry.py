@@ -82,8 +82,8 @@ def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:
 def test_the_helper_ends_with_a_host_that_never_closes_it() -> None:
     marker = f"zot-test-{os.urandom(6).hex()}"
     code = (
-        "import sys\nfrom pathlib import Path\nfrom zot.tools.process import Supervisor\n"
-        "from zot.cancel import Cancel\n"
+        "import sys\nfrom pathlib import Path\nfrom zot.cancel import Cancel\n"
+        "from zot.tools.process.supervisor import Supervisor\n"
         "Supervisor().run(['/bin/sh', '-c', 'echo $PPID; sleep 300 &'], Path('/'),"
         "{'PATH': '/bin:/usr/bin', 'M': sys.argv[1]}, lambda data: print(data.decode()), Cancel())"
     )

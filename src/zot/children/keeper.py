@@ -15,7 +15,8 @@ import signal
 import socket
 import sys
 
-from zot import trees, walls
+from zot import trees
+from zot.tools.jail import walls
 
 TERMINATE, KILL = b"T", b"K"
 STARTED, NOT_STARTED, ENDED = b"S", b"N", b"E"

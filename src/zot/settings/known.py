@@ -55,7 +55,7 @@ def hide_keys(home: str, environ: Mapping[str, str], more: Sequence[str] = ()) -
     """Keep the user's other processes from reading the keys in this one, a server of agents. `more`
     are further variables with secrets.
     """
-    from zot.tools import hide
+    from zot.tools.process import hide
 
     hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN, *more})
 

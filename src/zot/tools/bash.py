@@ -16,10 +16,10 @@ from zot.errors import ToolError
 from zot.home import RPC_TOKEN
 from zot.provider.types import Json, Text
 from zot.text import whole_characters
-from zot.tools.background import Background
-from zot.tools.output import Capture, Live
 from zot.tools.place import Job, Place
-from zot.tools.process import ProcessResult, Supervisor
+from zot.tools.process.background import Background
+from zot.tools.process.output import Capture, Live
+from zot.tools.process.supervisor import ProcessResult, Supervisor
 
 MARKERS = {
     "AI_AGENT": "zot",

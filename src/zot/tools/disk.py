@@ -1,6 +1,6 @@
-"""The whole file system as the tools see it. beneath.py has the disk limited to one directory.
+"""The whole file system as the tools see it. jail/disk.py has the disk limited to one directory.
 
-Standard library only, and plain strings: it also runs in the search process (search.py).
+Standard library only, and plain strings: it also runs in the search process (search/program.py).
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ from zot.provider.types import Json
 from zot.text import Frozen, nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
-from zot.tools.files import Target, load
-from zot.tools.program import program_of
+from zot.tools.edit.files import Target, load
+from zot.tools.process.program import program_of
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
-    from zot.tools.process import ProcessResult, Supervisor
+    from zot.tools.process.supervisor import ProcessResult, Supervisor
 
 
 class Job(Frozen):

@@ -14,7 +14,8 @@ from zot.errors import ConfigError
 from zot.provider.types import Json
 
 if TYPE_CHECKING:
-    from zot.tools import background, place, process
+    from zot.tools import place
+    from zot.tools.process import background, supervisor
 
 T = TypeVar("T")
 
@@ -90,6 +91,15 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     ),
 }
 NAMES = tuple(TOLD)
+MODULES = {
+    "read": "read",
+    "write": "edit.write",
+    "edit": "edit.edit",
+    "bash": "bash",
+    "glob": "search.glob",
+    "grep": "search.grep",
+}
+"""Module of each tool's class, below zot.tools."""
 REPLAY: dict[str, Replay] = {
     **dict.fromkeys(("read", "glob", "grep"), "safe"),
     **dict.fromkeys(("write", "edit"), "reconcile"),
@@ -136,19 +146,19 @@ class SharedSupervisor:
         self.get = self._once.get
         self._closed = False
 
-    def _make(self) -> process.Supervisor:
+    def _make(self) -> supervisor.Supervisor:
         self.hide()
-        from zot.tools import process
+        from zot.tools.process import supervisor
 
-        supervisor = process.Supervisor()
+        made = supervisor.Supervisor()
         if self._closed:
-            supervisor.close()
-        return supervisor
+            made.close()
+        return made
 
     def hide(self) -> None:
         """Wipe secrets from this process before another program is started."""
         if any(self._hidden):
-            from zot.tools import hide
+            from zot.tools.process import hide
 
             hide.hide_process(*self._hidden)
 
@@ -169,7 +179,7 @@ class SharedBackground:
         self.get = self._once.get
 
     def _make(self) -> background.Background:
-        from zot.tools import background
+        from zot.tools.process import background
 
         return background.Background(self._on_first)
 
@@ -196,7 +206,7 @@ class SharedPlace:
 def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Place:
     """Make the Place. `home`: zot's directory, kept from a jail's tools; None: no jail."""
     if home is not None:
-        from zot.tools.jail import Jail
+        from zot.tools.jail.jail import Jail
 
         return Jail(cwd, environ, home)
     from zot.tools.place import Place
@@ -205,8 +215,8 @@ def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Plac
 
 
 class Builtin:
-    """A tool as the model sees it. The module of the same name has the class that implements it;
-    each call makes a new instance with the arguments from `parts`."""
+    """A tool as the model sees it. The class that implements it is in the module of MODULES; each
+    call makes a new instance with the arguments from `parts`."""
 
     def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[object, ...]]) -> None:
         description, properties, required = TOLD[name]
@@ -231,7 +241,7 @@ class Builtin:
         return tool.reconcile(args, context)
 
     def _made(self) -> Any:
-        module, parts = import_module(f"zot.tools.{self.name}"), self._parts()
+        module, parts = import_module(f"zot.tools.{MODULES[self.name]}"), self._parts()
         return getattr(module, self.name.capitalize())(*parts)
 
 

@@ -17,7 +17,7 @@ from zot.tools import registry
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
     from zot.core.shell import Program, ShellOutput, Tell
-    from zot.tools.jail import Jail
+    from zot.tools.jail.jail import Jail
 
 SHORT = 2_000
 """Length in characters below which a text is never too long."""
@@ -81,22 +81,22 @@ class BuiltinTools(ReadySource):
     # --- Files -------------------------------------------------------------------------------
 
     def content(self, path: str) -> bytes | None:
-        from zot.tools import restore
+        from zot.tools.edit import restore
 
         return restore.content(self._place.get(), path)
 
     def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
-        from zot.tools import restore
+        from zot.tools.edit import restore
 
         restore.put(self._place.get(), path, content, expected)
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
-        from zot.tools import restore
+        from zot.tools.edit import restore
 
         return restore.diff(before, after)
 
     def planned(self, call: ToolCall) -> PlannedChange | None:
-        from zot.tools import restore
+        from zot.tools.edit import restore
 
         return restore.planned(self._place.get(), call)
 
@@ -142,7 +142,7 @@ class BuiltinTools(ReadySource):
         if len(text) < SHORT:
             return text
         place = self._place.get()
-        from zot.tools import output
+        from zot.tools.process import output
 
         capture = output.Capture(place.temporary, self._supervisor.secrets())
         capture.feed(text.encode("utf-8", "replace"))

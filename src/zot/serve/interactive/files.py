@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from zot.tools.disk import Disk
-from zot.tools.walk import Tree
+from zot.tools.search.walk import Tree
 from zot.tui.menu import MenuItem, matching
 
 MAX_FILES = 300_000

@@ -1,0 +1,1 @@
+"""Changes files: the tools `edit` and `write`, and the same changes for other callers."""

@@ -1,0 +1,1 @@
+"""The jail: where tools see one directory only, and commands can change nothing else."""

@@ -1,0 +1,588 @@
+"""The sandboxed Place: file tools see only the working directory, commands run in bubblewrap.
+
+Commands can read the whole file system except its secrets, and write the working directory and a
+private /tmp; they have no network. Where bubblewrap cannot do that, no command runs. Programs that
+zot talks to (MCP servers) run in the same sandbox for as long as they live.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import re
+import stat
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from zot.beneath import LOOK, identity, is_below, open_plain
+from zot.cancel import Cancel
+from zot.core.shell import Program, Tell
+from zot.errors import ConfigError, NotStarted, ToolError
+from zot.files import lock
+from zot.home import user_dir
+from zot.text import Frozen
+from zot.tools import paths
+from zot.tools.disk import FOLDER, READ
+from zot.tools.jail.aftermath import Residents, Watch, sentences
+from zot.tools.jail.disk import Beneath
+from zot.tools.jail.obeyed import PROTECTED, Key, Look, Survey, Thing, is_repository, put_right
+from zot.tools.jail.quiet import Quiet, QuietTimes
+from zot.tools.jail.record import record_path, recover
+from zot.tools.jail.seccomp import filter_for
+from zot.tools.jail.walls import ARGUMENTS, FILTER, MOVED, Cover, packed
+from zot.tools.place import Job, Place
+
+if TYPE_CHECKING:
+    from zot.tools.process.supervisor import ProcessResult, Supervisor
+
+    Rest = tuple[dict[str, str], Callable[[bytes], None], Cancel, float | None]
+
+SECRETS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".password-store",
+    ".vault-token",
+    ".netrc", ".git-credentials", ".npmrc", ".pypirc", ".pgpass", ".my.cnf", ".m2/settings.xml",
+    ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".terraform.d",
+    ".config/gh", ".config/glab-cli", ".config/gcloud", ".config/git/credentials", ".config/rclone",
+    ".config/op", ".config/sops", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+    ".config/chromium", ".claude", ".claude.json", ".codex", ".gemini", ".pi",
+)  # fmt: skip
+"""Paths below the home directory that a command in the jail cannot read."""
+CLOSED = ("/tmp", "/var/tmp", "/run", "/dev/shm")
+"""Directories that are empty and writable in the jail: they hold the sockets by which a command
+could have a program outside do what the jail forbids."""
+SYSTEM = {
+    *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
+    *("/sbin", "/sys", "/usr", "/var"),
+}
+NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
+NO_NETWORK = "--unshare-net"
+RESOLVER = "/etc/resolv.conf"
+COVER = 0o1500
+"""Mode of the empty directories that cover missing names; identifies them as made by zot."""
+PROBE_SECONDS = 10.0
+TRIES = 5
+"""Attempts to start a command when another one moves a directory that must be covered."""
+SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.IGNORECASE)
+"""Names of environment variables that are removed in the jail."""
+PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
+"""The password in an address such as postgres://user:password@host."""
+APPARMOR = (
+    "AppArmor keeps user namespaces from it here, as on Ubuntu 24.04: apt install"
+    " apparmor-profiles, copy bwrap-userns-restrict from /usr/share/apparmor/extra-profiles to"
+    " /etc/apparmor.d, and load it with apparmor_parser -r"
+)
+
+
+class Jail(Place):
+    keeps_links = False  # another name of the file may lie outside
+
+    def __init__(self, cwd: str, environ: Mapping[str, str], zot_home: str) -> None:
+        super().__init__(cwd, environ)
+        self.root = os.path.realpath(cwd)
+        self.zot_home = os.path.realpath(zot_home)
+        check(self.root, self.zot_home, environ)
+        self.bounds = {"root": self.root, "real": self.root}
+        self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
+        try:
+            self._beneath = JailDisk(cwd, self._protected, self.root)
+        except OSError as error:
+            raise ConfigError(
+                f"--jail needs a project's directory: {self.root!r} cannot be opened"
+                f" ({paths.reason(error)})"
+            ) from error
+        self.disk = self._beneath
+        self._root_fd = self._beneath.folder
+        """Descriptor of the root, valid even if its path later leads elsewhere."""
+        self._ready = False
+        self._modern = True
+        """Whether bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
+        self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
+        self._survey = Survey(self.root, self._root_fd)
+        self._quiet = QuietTimes(self._look_around)
+        self._looking = threading.Lock()
+        self._commands: dict[int, Look] = {}
+        """The look taken before each command that runs now, by the id of its Walls."""
+        self._renamed: set[Key] = set()
+        """Keys of things renamed since the jail was last unused."""
+        self._top: dict[int, list[Key]] = {}
+        """Covers of the protected names in the root, for each running command or program."""
+        self._residents = Residents(lambda before: self._look_again(before, spare=True))
+        remove_covers(self._root_fd)
+        self._recovered = self._recover()
+        """Notes on what a killed zot left; reported with the first command."""
+
+    def _recover(self) -> list[str]:
+        try:
+            after = recover(record_path(self.zot_home, self.root), self.root)
+        except OSError as error:
+            return [f"jailed: cannot look for what a killed zot left: {paths.reason(error)}"]
+        return [] if after is None else sentences(after, self.root)
+
+    # --- files -------------------------------------------------------------------------------
+
+    def _folder(self, path: Path, create: bool) -> tuple[int, str]:
+        return self._beneath.place(str(path), create=create)
+
+    def missing(self, path: Path) -> str:
+        return f"no such file: {str(path)!r}"
+
+    def offer(self, path: Path) -> None:
+        self._beneath.offered.add(str(path))
+
+    # --- commands ----------------------------------------------------------------------------
+
+    def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
+        env = visible(job.env)
+        notes: list[str] = []
+        with self._walls(supervisor, env, job.cancel, notes.append) as walls:
+            self._commands[id(walls)] = walls.before
+            try:
+                # No --die-with-parent: the supervisor ends all processes itself, and otherwise
+                # could neither name background processes nor let `cmd > >(tee log)` finish.
+                argv = [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)]
+                rest = env, job.on_output, job.cancel, job.timeout
+                result = self._started(supervisor, argv, rest, walls)
+            finally:
+                del self._commands[id(walls)]
+        # bubblewrap's own first process runs on while any process outlives the shell.
+        own = f"{walls.words[0]} "
+        left = tuple(name for name in result.leftovers if not name.startswith(own))
+        return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
+
+    def _started(
+        self, supervisor: Supervisor, argv: list[str], rest: Rest, walls: Walls
+    ) -> ProcessResult:
+        """Run `argv`; retry if a concurrent command moved what is to be covered and nothing ran."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return supervisor.run(argv, Path(self.root), *rest, self._plan(walls))
+            except NotStarted as error:
+                if MOVED not in str(error) or not tries_left:
+                    raise
+        raise AssertionError
+
+    @contextmanager
+    def confined(
+        self, supervisor: Supervisor, program: Program, cancel: Cancel, tell: Tell
+    ) -> Iterator[Program]:
+        """Yield the program as it is started in the jail; the walls last as long as the block. Its
+        variables are not filtered: they were chosen for it.
+
+        Raises:
+            ToolError: there is no jail here, or the program would not be found in it.
+        """
+        path = os.path.realpath(program.argv[0])
+        closed = any(is_below(path, folder) for folder in CLOSED)
+        if closed and not is_below(path, self.root):
+            raise ToolError(
+                f"jailed: {path!r} lies in a directory that is empty in the jail; install it in"
+                " another place"
+            )
+        env, network = program.env, program.network
+        with self._walls(supervisor, env, cancel, tell, lasts=True, network=network) as walls:
+            argv = [*walls.words, "--chdir", program.folder, "--", *program.argv]
+            plan = self._plan(walls)
+            yield msgspec.structs.replace(program, argv=argv, plan=plan, jailed=True)
+
+    @contextmanager
+    def _walls(
+        self,
+        supervisor: Supervisor,
+        env: dict[str, str],
+        cancel: Cancel,
+        tell: Tell,
+        *,
+        lasts: bool = False,
+        network: bool = False,
+    ) -> Iterator[Walls]:
+        """Yield the walls for one command or program, for the duration of the block.
+
+        `tell` gets notes on weaknesses of the jail and on things that appeared and were renamed.
+        `lasts`: a long-running program, beside which commands come and go.
+        """
+        program = self._bubblewrap()
+        told: list[str] = []
+
+        def tell_once(note: str) -> None:
+            if note not in told:
+                told.append(note)
+                tell(note)
+
+        secrets = self._secrets()
+        quiet = self._enter(secrets)
+        top: list[Key] = []
+        self._top[id(top)] = top
+        before = quiet.look
+        try:
+            for note in (*self._recovered, *quiet.notes):
+                tell_once(note)
+            self._recovered = []
+            before = quiet.first_look() or self._look()
+            with protected(self._root_fd, self.root, self._protected) as covers:
+                top[:] = [(device, inode) for _, device, inode, _ in covers]
+                if not self._ready:
+                    words = [*self._wrap(program, secrets), *ARGUMENTS]
+                    self._probe(supervisor, env, cancel, Walls(words, before, covers, quiet))
+                    self._ready = True
+                    for note in self._weaknesses(quiet):
+                        tell_once(note)
+                words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
+                stays = self._residents.one_more(before, tell_once)
+                watch = Watch(lambda: self._look_again(before), tell_once)
+                with stays if lasts else watch:
+                    yield Walls(words, before, covers, quiet)
+        finally:  # also after an error: the command may have run nevertheless
+            for note in self._leave(quiet, before, look=not lasts):
+                tell_once(note)
+            del self._top[id(top)]
+
+    def _enter(self, secrets: list[str]) -> Quiet:
+        hidden = [path for path in secrets if is_below(path, self.root)]
+        with self._looking:
+            try:
+                return self._quiet.enter(hidden)
+            except OSError as error:
+                where = record_path(self.zot_home, self.root)
+                raise paths.failed(f"jailed: cannot use {where!r}", error) from error
+
+    def _leave(self, quiet: Quiet, before: Look, *, look: bool) -> list[str]:
+        """Rename what appeared, at the end of a command or of the last program in the jail; return
+        notes."""
+        with self._looking:
+            try:
+                alone = self._quiet.users == 1 and quiet.is_alone()
+                return self._put_right(quiet, before, alone=alone) if look or alone else []
+            finally:
+                if self._quiet.leave():
+                    self._renamed.clear()
+
+    def _look_again(self, before: Look, *, spare: bool = False) -> list[str]:
+        """Rename what appeared while something runs; return notes."""
+        with self._looking:
+            quiet = self._quiet.current
+            return [] if quiet is None else self._put_right(quiet, before, spare=spare)
+
+    def _look_around(self, hidden: list[str]) -> Quiet:
+        record = record_path(self.zot_home, self.root)
+        return Quiet(self._survey, self._root_fd, record, self._protected, hidden)
+
+    def _look(self) -> Look:
+        with self._looking:
+            return self._survey.look()
+
+    def _plan(self, walls: Walls) -> bytes:
+        """Return the packed data from which the keeper makes the walls that bubblewrap cannot."""
+        covers = [*walls.covers, *walls.quiet.covers()]
+        covers.sort(key=lambda cover: cover[3])  # secrets last, so nothing is mounted over them
+        record = record_path(self.zot_home, self.root)
+        return packed(self._filter, self.root, os.fstat(self._root_fd), covers, record)
+
+    def _weaknesses(self, quiet: Quiet) -> list[str]:
+        """Return notes on protections that this system cannot provide."""
+        notes = []
+        if not self._modern:
+            notes.append(
+                "jailed, but this bubblewrap is older than 0.8: it cannot forbid namespaces inside"
+                " the jail, nor limit the size of its /tmp"
+            )
+        if not self._filter:
+            notes.append(f"jailed, but without a filter of system calls for {os.uname().machine}")
+        if not quiet.look.finished:
+            notes.append(
+                f"jailed, but {self.root!r} is too large to be searched for files with another"
+                " name outside of it: a command that writes to one changes it there too"
+            )
+        return notes
+
+    def _put_right(
+        self, quiet: Quiet, before: Look, *, spare: bool = False, alone: bool = False
+    ) -> list[str]:
+        """Rename what appeared; return notes. Things that were there before this command are left
+        to the command that made them, unless nothing else runs here any more (`alone`). `spare`:
+        also leave things that a still running command may have made; its result reports them."""
+        quiet.touch()
+        running = list(self._commands.values())
+        own = {key for keys in self._top.values() for key in keys}
+
+        def is_old(thing: Thing) -> bool:
+            if quiet.had(thing) or thing.key in own:
+                return True
+            if alone or thing.key in self._renamed:  # a command gave it its old name back
+                return False
+            if spare:
+                return not all(thing.key in look.things for look in running)
+            return thing.key in before.things
+
+        after = put_right(self._survey, self._root_fd, is_old, quiet.look)
+        self._renamed.update(thing.key for thing, _ in after.renamed)
+        if not quiet.look.finished:
+            after = after._replace(finished=False)
+        return sentences(after, self.root)
+
+    def _bubblewrap(self) -> str:
+        program = paths.executable("bwrap", Path(self.root), self.environ)
+        if program is None:
+            raise ToolError(
+                "jailed: commands run in bubblewrap, and there is no `bwrap` on PATH; install it"
+                " (apt, dnf or pacman install bubblewrap; Linux only), use the other tools, or run"
+                " zot without --jail"
+            )
+        return program
+
+    def _wrap(self, program: str, secrets: list[str], *, network: bool = False) -> list[str]:
+        """Return bubblewrap with its arguments, in order: later mounts cover earlier ones."""
+        words = [program, *NAMESPACES, "--cap-drop", "ALL", "--unsetenv", "TMPDIR"]
+        if not network:
+            words.append(NO_NETWORK)
+        if self._modern:
+            words.append("--disable-userns")
+        if self._filter:
+            words += ["--seccomp", str(FILTER)]
+        words += ["--ro-bind", "/", "/", "--dev", "/dev"]
+        # Root without capabilities still owns /proc/sys, where it could change the whole machine.
+        words += ["--proc", "/proc", "--remount-ro", "/proc"]
+        for folder in CLOSED:
+            if os.path.isdir(folder) and not os.path.islink(folder):
+                words += ["--size", str(tmp_size())] if self._modern else []
+                words += ["--tmpfs", folder]
+        # NixOS finds every program through this path.
+        words += ["--ro-bind-try", "/run/current-system", "/run/current-system"]
+        if network:  # resolv.conf may be a link to a file below /run
+            resolver = os.path.realpath(RESOLVER)
+            words += ["--ro-bind-try", resolver, resolver]
+        for path in secrets:
+            if not is_below(path, self.root):
+                is_folder = os.path.isdir(path)
+                words += ["--tmpfs", path] if is_folder else ["--ro-bind", "/dev/null", path]
+        return words
+
+    def _secrets(self) -> list[str]:
+        named = [os.path.join(user, name) for user in homes(self.environ) for name in SECRETS]
+        named += [self.zot_home, self.environ.get("SSH_AUTH_SOCK", "")]
+        real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
+        # Skip paths above the working directory, which the user chose, and in the empty CLOSED.
+        closed = [folder for folder in CLOSED if not is_below(self.root, folder)]
+        return sorted(
+            path
+            for path in real
+            if not is_below(self.root, path) and not any(is_below(path, shut) for shut in closed)
+        )
+
+    def _probe(
+        self, supervisor: Supervisor, env: dict[str, str], cancel: Cancel, walls: Walls
+    ) -> None:
+        """Check that bubblewrap can make a jail here, so that its failure is not mistaken for the
+        command's. Raises ToolError."""
+        said = bytearray()
+        shell = paths.shell(self.cwd, self.environ)
+        argv = [*walls.words, "--", shell, "-c", "exit 0"]
+        rest = env, said.extend, cancel, PROBE_SECONDS
+        result = self._started(supervisor, argv, rest, walls)
+        cancel.check()
+        if result.exit_code == 0:
+            return
+        words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
+        if self._modern and "nknown option" in words:
+            self._modern = False  # before 0.8
+            words_of_old = [*self._wrap(walls.words[0], self._secrets()), *ARGUMENTS]
+            walls = msgspec.structs.replace(walls, words=words_of_old)
+            self._probe(supervisor, env, cancel, walls)
+            return
+        hint = "it needs user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container"
+        hint += " that allows them)"
+        if "setting up uid map" in words or "RTM_NEWADDR" in words:
+            hint = APPARMOR
+        raise ToolError(
+            f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); {hint}. Use the"
+            " other tools, or run zot without --jail"
+        )
+
+
+class Walls(Frozen):
+    words: list[str]
+    """bubblewrap with its arguments, without the directory and the program."""
+    before: Look
+    """The look taken before the command: things that other programs obey."""
+    covers: list[Cover]
+    """Covers of the protected names in the working directory's root."""
+    quiet: Quiet
+
+
+class JailDisk(Beneath):
+    """The disk below the working directory, plus the files that zot offers."""
+
+    def __init__(self, root: str, protected: Collection[str], real: str) -> None:
+        super().__init__(root, protected, real)
+        self.offered: set[str] = set()
+
+    def open(self, path: str, flags: int = READ) -> int:
+        if path in self.offered:
+            return os.open(path, flags | os.O_NOFOLLOW)
+        return super().open(path, flags)
+
+
+def homes(environ: Mapping[str, str]) -> set[str]:
+    """Return the user's home directories: from the variable and from the password database."""
+    user = user_dir(environ)
+    named = {user} if os.path.isabs(user) else set()
+    try:
+        named.add(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        pass  # a user without an entry, as in a container
+    return named
+
+
+def visible(env: dict[str, str]) -> dict[str, str]:
+    """Return the environment without secret variables, and with passwords in addresses masked."""
+    return {
+        name: PASSWORD.sub(r"\1***@", value)
+        for name, value in env.items()
+        if not SECRET_NAME.search(name)
+    }
+
+
+def tmp_size() -> int:
+    """Return the size limit of each tmpfs in bytes: together they must leave some memory."""
+    return max(64 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
+
+
+def check(root: str, zot_home: str, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if the directory cannot be a jail."""
+    if root in SYSTEM:
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} belongs to the system, and a command"
+            " could write all of it; start zot in a directory of your own"
+        )
+    if any(is_below(os.path.realpath(user), root) for user in homes(environ) if user != "/"):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} holds your home directory, with all"
+            " that your shell runs; start zot in a directory below it"
+        )
+    if is_below(root, zot_home) or is_below(zot_home, root):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} and zot's own, {zot_home!r}, must not"
+            " lie in each other; set ZOT_HOME to another place"
+        )
+    if os.path.isdir(root) and is_repository(os.listdir(root)):
+        raise ConfigError(
+            f"--jail needs a project's directory: {root!r} is a bare repository, whose"
+            " configuration git obeys; start zot in a clone of it"
+        )
+
+
+def own_names(*roots: str) -> tuple[str, ...]:
+    """Return the names in the roots from which zot itself runs, such as `.venv`: zot would execute
+    a change there outside the jail. Only outermost names, since what is below can be renamed."""
+    package = str(Path(__file__).parents[2])
+    names = set()
+    for path in (sys.prefix, sys.executable, package):
+        for place in (os.path.abspath(path), os.path.realpath(path)):
+            for root in roots:
+                if is_below(place, root) and place != root:
+                    names.add(os.path.relpath(place, root).split("/")[0])
+    return tuple(sorted(names))
+
+
+@contextmanager
+def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cover]]:
+    """Yield covers that make these names in the root read-only and that keep them from appearing.
+
+    A missing name is covered by an empty directory, which exists while the command runs.
+    """
+    with ExitStack() as stack:
+        covers: list[Cover] = []
+        for name in names:
+            path = os.path.join(root, name)
+            try:
+                fd = stack.enter_context(_opened(folder, name))
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    continue  # if zot cannot make it, neither can the command
+                raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
+            status = os.fstat(fd)
+            if stat.S_ISLNK(status.st_mode):
+                raise ToolError(
+                    f"jailed: {path!r} is a symlink, which cannot be protected; no command"
+                    " runs. Use the other tools, or run zot without --jail"
+                )
+            covers.append((name, *identity(status), False))
+        yield covers
+
+
+@contextmanager
+def _opened(folder: int, name: str) -> Iterator[int]:
+    """Yield a descriptor of the name; of a shared empty directory if it is missing or empty."""
+    try:
+        fd = open_plain(folder, name, LOOK)
+    except FileNotFoundError:
+        fd = -1
+    try:
+        if fd >= 0 and not is_empty(folder, name):
+            yield fd
+            return
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    with held(folder, name) as fd:
+        yield fd
+
+
+def remove_covers(folder: int) -> None:
+    """Remove the empty directories that a killed zot left behind, unless another one uses them."""
+    for name in PROTECTED:
+        if is_empty(folder, name):
+            fd = open_plain(folder, name, FOLDER)
+            _remove_if_last(fd, folder, name)
+            os.close(fd)
+
+
+def is_empty(folder: int, name: str) -> bool:
+    try:
+        fd = open_plain(folder, name, FOLDER)
+    except OSError:
+        return False  # `.git` of a worktree is a file
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def held(folder: int, name: str) -> Iterator[int]:
+    """Yield a descriptor of an empty directory of that name. Commands share it; only the last one
+    removes it, since removal uncovers the name for the others. One not made by zot stays."""
+    while True:
+        try:
+            os.mkdir(name, COVER, dir_fd=folder)
+        except FileExistsError:
+            pass
+        try:
+            fd = open_plain(folder, name, FOLDER)
+        except FileNotFoundError:
+            continue
+        try:
+            lock(fd, shared=True, wait=True)
+            if not os.fstat(fd).st_nlink:
+                continue  # another command removed it meanwhile
+            yield fd
+            return
+        finally:
+            _remove_if_last(fd, folder, name)
+            os.close(fd)
+
+
+def _remove_if_last(fd: int, folder: int, name: str) -> None:
+    status = os.fstat(fd)
+    if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
+        return
+    if lock(fd):  # otherwise another command uses it
+        with suppress(OSError):  # no longer empty
+            os.rmdir(name, dir_fd=folder)

@@ -1,0 +1,316 @@
+"""Finds and renames things that other programs obey merely because they are in a directory: `.git`,
+an editor's tasks, files in the shape of a repository. A jailed command could plant one of them for
+the user's own git.
+
+A process that may write a directory cannot be forbidden a name in it. So things that exist before a
+command are read-only for it (jail.py), and things that appeared are renamed when the command
+has ended. By then its keeper has ended all its processes, so nothing can put them back, and zot has
+not reported the result yet, so the next program outside does not meet them. While a command runs
+for long, mostly in the background, new things are renamed periodically (aftermath.py: Watch).
+
+A directory that cannot be listed could hide such a thing. If it existed before the command, it is
+read-only for it; if a command made it, zot changes its mode and searches it.
+
+Standard library only: a keeper loads it when zot was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from zot.beneath import FOLDER, LOOK, identity, open_plain, parts_of
+
+PROTECTED = (".git", ".zot")
+"""Names that git and zot would run or obey later, outside of any jail."""
+OBEYED = frozenset(PROTECTED) | {
+    *(".mcp.json", ".vscode", ".idea", ".envrc", ".claude", ".codex", ".cursor", ".husky"),
+    *(".gemini", ".zed", ".kiro", ".githooks", ".pre-commit-config.yaml"),
+}
+"""PROTECTED and the names that editors and other agents obey. Not writable, at any depth."""
+MAX_ENTRIES = 500_000
+MAX_SECONDS = 5.0
+FRESH = 100_000_000
+"""Nanoseconds. A directory that changed this shortly before it was listed may change again with
+the same timestamp."""
+MAX_COVERS = 100
+"""Number of covers beyond which directories are covered instead: mounts are made one by one."""
+LIST = os.O_RDONLY | FOLDER | getattr(os, "O_CLOEXEC", 0)
+ROUNDS = 5
+"""Maximum number of searches of a tree: a renamed directory may contain more things."""
+
+Key = tuple[int, int]
+"""Device and inode, which stay the same when a directory above is renamed."""
+
+
+def is_obeyed(name: str) -> bool:
+    return name[:1] == "." and name.casefold() in OBEYED  # some file systems ignore case
+
+
+def is_repository(names: Collection[str]) -> bool:
+    """Return whether git treats a directory with these names as a repository without a `.git`."""
+    return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+
+
+class Thing(NamedTuple):
+    path: str
+    """Path below the root. For a bare repository: its HEAD, without which git does not see it."""
+    key: Key
+    is_link: bool = False
+
+    @property
+    def cover(self) -> str:
+        """The path that must be read-only to keep the thing unchanged."""
+        folder, _, name = self.path.rpartition("/")
+        return self.path if is_obeyed(name) else folder or self.path
+
+
+class Listed(NamedTuple):
+    """The cached listing of a directory."""
+
+    key: Key
+    changed: int
+    folders: list[str]
+    things: list[Thing]
+    linked: list[tuple[Key, int, str]]
+    """Files with several hard links: key, number of links, and the path here."""
+
+
+class Look(NamedTuple):
+    """The result of one survey of a tree."""
+
+    things: Mapping[Key, Thing]
+    closed: Mapping[Key, str]
+    """Directories that cannot be listed."""
+    linked: list[str]
+    """Files with a hard link outside the tree: writing them writes outside."""
+    began: int
+    """Start time in nanoseconds, on the clock of file timestamps."""
+    finished: bool
+    """False if MAX_ENTRIES or MAX_SECONDS was reached and deeper directories were not searched."""
+    opened: tuple[str, ...] = ()
+    """Directories that could not be listed until this look changed their mode."""
+
+    def had(self, thing: Thing, root: str) -> bool:
+        """Return whether the thing was there. After an unfinished look, an unchanged thing counts
+        as old: the user's own must not be mistaken for a command's."""
+        if thing.key in self.things or self.finished:
+            return thing.key in self.things
+        try:
+            changed = os.lstat(os.path.join(root, thing.path)).st_ctime_ns
+        except OSError:
+            return True  # it is gone again
+        return changed < self.began - FRESH
+
+
+class Survey:
+    """Finds obeyed things in a tree. A directory that did not change is not listed again."""
+
+    def __init__(self, root: str, folder: int) -> None:
+        """`folder`: the root's descriptor, which the caller holds."""
+        self.root = root
+        self._folder = folder
+        self._known: dict[str, Listed] = {}
+
+    def look(self, closed: Collection[Key] = (), *, opening: bool = False) -> Look:
+        """Search the tree. `opening`: make the user's directories listable where they are not.
+        Directories in `closed` are neither changed nor entered."""
+        began, deadline = time.time_ns(), time.monotonic() + MAX_SECONDS
+        seen: dict[str, Listed] = {}
+        shut: dict[Key, str] = {}
+        opened: list[str] = []
+        waiting = deque([""])
+        entries = 0
+        while waiting and entries <= MAX_ENTRIES and time.monotonic() <= deadline:
+            path = waiting.popleft()
+            try:
+                listed = self._listed(path)
+            except PermissionError:
+                key, path = self._shut(path)
+                if opening and key not in closed and self._open_up(path):
+                    opened.append(path)
+                    waiting.append(path)
+                else:
+                    shut[key] = path
+                continue
+            except OSError:
+                continue  # it went away
+            if listed.key in closed:
+                shut[listed.key] = path
+                continue
+            seen[path] = listed
+            entries += 1 + len(listed.folders)
+            waiting += [os.path.join(path, name) for name in listed.folders]
+        self._known = seen
+        things = {thing.key: thing for listed in seen.values() for thing in listed.things}
+        linked = _linked_outside(seen.values())
+        return Look(things, shut, linked, began, not waiting, tuple(opened))
+
+    def _listed(self, path: str) -> Listed:
+        now = time.time_ns()
+        known = self._known.get(path)
+        if known and self._is_unchanged(path, known):
+            return known
+        fd = open_plain(self._folder, path, LIST)
+        try:
+            status = os.fstat(fd)
+            with os.scandir(fd) as entries:
+                listed = _read(path, status, entries)
+        finally:
+            os.close(fd)
+        is_fresh = status.st_ctime_ns > now - FRESH
+        return listed._replace(changed=0) if is_fresh else listed
+
+    def _is_unchanged(self, path: str, known: Listed) -> bool:
+        try:
+            status = os.stat(os.path.join(self.root, path), follow_symlinks=False)
+        except OSError:
+            return False  # it went away, or the path is too long for one system call
+        return (known.key, known.changed) == (identity(status), status.st_ctime_ns)
+
+    def _shut(self, path: str) -> tuple[Key, str]:
+        """Return the deepest directory on a path that can be opened: it prevents the listing.
+        Raises OSError: it went away."""
+        parts = parts_of(path)
+        while True:
+            try:
+                fd = open_plain(self._folder, "/".join(parts), LOOK)
+            except PermissionError:
+                parts.pop()
+                continue
+            key = identity(os.fstat(fd))
+            os.close(fd)
+            return key, "/".join(parts)
+
+    def _open_up(self, path: str) -> bool:
+        """Give the user all missing rights to a directory; return False if none is missing, or it
+        belongs to another user."""
+        fd = open_plain(self._folder, path, LOOK)
+        try:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            if mode & 0o700 == 0o700:
+                return False
+            os.chmod(f"/proc/self/fd/{fd}", mode | 0o700)
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+        return True
+
+
+def _read(path: str, status: os.stat_result, entries: Iterable[os.DirEntry[str]]) -> Listed:
+    folders, things, linked, names = [], [], [], {}
+    for entry in entries:
+        below = os.path.join(path, entry.name)
+        names[entry.name] = entry
+        if not is_obeyed(entry.name) and entry.is_dir(follow_symlinks=False):
+            folders.append(entry.name)
+            continue
+        try:
+            # `inode()` and the directory's device differ from stat on some file systems.
+            file = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # it went away; still look at the other entries
+        if is_obeyed(entry.name):
+            things.append(Thing(below, identity(file), entry.is_symlink()))
+        elif stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
+            linked.append((identity(file), file.st_nlink, below))
+    if is_repository(names):
+        with suppress(FileNotFoundError):
+            key = identity(names["HEAD"].stat(follow_symlinks=False))
+            things.append(Thing(os.path.join(path, "HEAD"), key))
+    return Listed(identity(status), status.st_ctime_ns, folders, things, linked)
+
+
+def _linked_outside(folders: Iterable[Listed]) -> list[str]:
+    names: dict[Key, list[str]] = {}
+    counts: dict[Key, int] = {}
+    for listed in folders:
+        for key, count, path in listed.linked:
+            names.setdefault(key, []).append(path)
+            counts[key] = count
+    return [path for key, paths in names.items() if len(paths) < counts[key] for path in paths]
+
+
+class Aftermath(NamedTuple):
+    """Actions taken on the things that commands left."""
+
+    renamed: list[tuple[Thing, str]]
+    """Each thing with its new name."""
+    failed: list[tuple[str, OSError]]
+    opened: list[str]
+    """Directories that were made listable."""
+    unseen: list[str]
+    """Directories that still cannot be listed."""
+    finished: bool
+
+
+def put_right(
+    survey: Survey, folder: int, is_old: Callable[[Thing], bool], before: Look
+) -> Aftermath:
+    """Rename things that are not old, so that nothing obeys them. Directories that could not be
+    listed in `before` were read-only for the command and are left alone."""
+    after = Aftermath([], [], [], [], finished=True)
+    now = before
+    for _ in range(ROUNDS):
+        now = survey.look(before.closed, opening=True)
+        after.opened.extend(now.opened)
+        fresh = [thing for thing in now.things.values() if not is_old(thing)]
+        count = len(after.renamed)
+        for thing in fresh:
+            try:
+                name = make_harmless(thing, folder)
+            except OSError as error:
+                after.failed.append((thing.path, error))
+            else:
+                if name:
+                    after.renamed.append((thing, name))
+        if len(after.renamed) == count:
+            break
+    after.unseen.extend(path for key, path in now.closed.items() if key not in before.closed)
+    return after._replace(finished=now.finished)
+
+
+def make_harmless(thing: Thing, root: int) -> str:
+    """Rename the thing; return its new name, or "" if it is no longer there."""
+    folder, _, name = thing.path.rpartition("/")
+    changed = f"{name}.jailed-{os.urandom(3).hex()}"
+    try:
+        fd = open_plain(root, folder, LIST)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    try:
+        # A different file of that name may be the user's, in a directory that was moved here.
+        if identity(os.stat(name, dir_fd=fd, follow_symlinks=False)) != thing.key:
+            return ""
+        try:
+            os.rename(name, changed, src_dir_fd=fd, dst_dir_fd=fd)
+        except PermissionError:
+            os.fchmod(fd, 0o700)
+            os.rename(name, changed, src_dir_fd=fd, dst_dir_fd=fd)
+    except FileNotFoundError:
+        return ""
+    finally:
+        os.close(fd)
+    return changed
+
+
+def few_covers(paths: Iterable[str]) -> list[str]:
+    """Return paths that contain all of these; beyond MAX_COVERS, directories above them instead."""
+    covers = set(paths)
+    while len(covers) > MAX_COVERS:
+        depth = max(path.count("/") for path in covers)
+        if not depth:
+            break
+        covers = {os.path.dirname(path) if path.count("/") == depth else path for path in covers}
+    return sorted(path for path in covers if not any(above in covers for above in _above(path)))
+
+
+def _above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]

@@ -1,0 +1,1 @@
+"""Runs programs and leaves no process behind."""

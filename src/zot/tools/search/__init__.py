@@ -1,0 +1,1 @@
+"""Finds files and lines: the tools `glob` and `grep`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zot.settings.table import FILE_SETTINGS
+from zot.settings.options import FILE_SETTINGS
 
 PAGE = Path(__file__).parent.parent / "docs" / "config.md"
 START, END = "<!-- settings: scripts/settings_table.py --write -->\n", "<!-- end of settings -->\n"

@@ -40,7 +40,7 @@ from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.approvals import ProjectRules
 from zot.settings.available import AvailableModels
-from zot.settings.flags import Options, chosen
+from zot.settings.options import Options, chosen
 from zot.settings.plan import HOLDER_SECONDS, Plan, resumed_by
 from zot.settings.resolve import Setup
 from zot.settings.skills import skills_here

@@ -15,7 +15,7 @@ from tests.support.around import around
 from zot.cli import auth as auth_cli
 from zot.cli.main import run as main
 from zot.provider.auth.store import AuthFile, Credential, Token
-from zot.settings.flags import parse
+from zot.settings.options import parse
 from zot.settings.resolve import resolve
 
 ZOT = [sys.executable, "-m", "zot"]

@@ -11,8 +11,8 @@ from tests.support.around import around, zot_home
 from zot.core.session import ModelChange, Title
 from zot.provider.types import Message, Text
 from zot.sessions.open import begin_session
-from zot.settings.flags import parse
 from zot.settings.known import Known, resumed
+from zot.settings.options import parse
 from zot.settings.plan import plan
 
 

@@ -15,8 +15,7 @@ from zot.provider.scripted import ScriptedProvider
 from zot.provider.types import Price
 from zot.sdk import Hook, Image, Limits, Model, ReplaceText, Tool
 from zot.sdk.config import Settings, _options
-from zot.settings.flags import Options
-from zot.settings.table import SETTINGS
+from zot.settings.options import SETTINGS, Options
 from zot.testing.fakeserver import FakeServer
 
 ZOT = str(Path(sys.executable).parent / "zot")

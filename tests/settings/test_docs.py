@@ -18,8 +18,8 @@ from zot.provider.types import Message, Text
 from zot.sessions.jsonl import Transcript
 from zot.sessions.open import begin_session
 from zot.settings.config import read_configuration
-from zot.settings.flags import Options
 from zot.settings.models import KnownModels
+from zot.settings.options import Options
 from zot.skills.skill import SkillFolder, read_skill
 
 SESSIONS, CONFIG, AUTH, SKILLS = (

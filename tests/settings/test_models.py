@@ -12,9 +12,9 @@ from zot.files import ensure_dir
 from zot.provider import catalog
 from zot.provider.types import Model, Price
 from zot.settings import models
-from zot.settings.flags import parse
 from zot.settings.known import Known
 from zot.settings.models import KnownModels
+from zot.settings.options import parse
 from zot.settings.resolve import resolve
 
 

@@ -8,7 +8,7 @@ from tests.support.around import around
 from zot.build import build_runtime
 from zot.errors import CommandError
 from zot.runtime.client import RuntimeClient
-from zot.settings.flags import parse
+from zot.settings.options import parse
 from zot.settings.plan import Plan
 from zot.settings.resolve import resolve
 from zot.skills.skill import SkillFolder

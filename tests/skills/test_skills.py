@@ -22,7 +22,7 @@ from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.scripted import ScriptedProvider
 from zot.runtime.client import RuntimeClient
 from zot.runtime.sources import Sources
-from zot.settings.flags import Options, parse
+from zot.settings.options import Options, parse
 from zot.settings.plan import Plan
 from zot.settings.resolve import resolve
 from zot.settings.skills import skills_here

@@ -10,7 +10,7 @@ from support.docs import blocks
 from support.rpc import Zot
 
 from zot import errors
-from zot.settings.flags import FLAGS
+from zot.settings.options import FLAGS
 from zot.wire import commands, frames, zot
 from zot.wire.frames import EventFrame
 from zot.wire.zot import FEATURES

@@ -18,7 +18,7 @@ from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
 from zot.cancel import Cancel
 from zot.errors import ZotError
 from zot.home import Surroundings, own_command
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.wire.json_rpc import JsonRpcServer
 
 if TYPE_CHECKING:

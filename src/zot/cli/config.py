@@ -14,8 +14,7 @@ from zot.home import home_dir
 from zot.provider.types import Json
 from zot.settings import config, trust
 from zot.settings.config import Configuration
-from zot.settings.flags import Options
-from zot.settings.table import as_text, from_text
+from zot.settings.options import Options, as_text, from_text
 
 
 def main(argv: Sequence[str]) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 
 from zot.cli.main import SUBCOMMANDS
 from zot.provider.providers import PROVIDERS
-from zot.settings.table import GROUPS, Setting
+from zot.settings.options import SETTINGS, Setting
 
 _HEAD = """\
 zot: a coding agent that other programs embed, and a place to work.
@@ -45,9 +46,11 @@ def help_text() -> str:
         _HEAD.format(**defaults),
         *(f"  {word:<14}{text}\n" for word, (_, text) in SUBCOMMANDS.items()),
     ]
-    for group, settings in GROUPS.items():
-        shown = settings[:1] if group == "pi" else settings  # docs/pi.md has the others
-        parts.append(f"\n{group}:\n" + "".join(row for setting in shown for row in _rows(setting)))
+    # Of pi's flags only the first is shown; docs/pi.md has the others.
+    shown = [row for row in SETTINGS.values() if row.group != "pi" or row.name == "mode"]
+    for group, settings in groupby(shown, key=lambda setting: setting.group):
+        parts.append(f"\n{group}:\n")
+        parts += (row for setting in settings for row in _rows(setting))
     return "".join(parts) + _TAIL
 
 

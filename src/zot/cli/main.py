@@ -17,7 +17,7 @@ from zot.bugs import complain
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN, Surroundings, of_process
 from zot.settings import plan as plans
-from zot.settings.flags import Options, parse
+from zot.settings.options import Options, parse
 from zot.text import for_terminal, nearest
 from zot.wire import standard
 

@@ -14,7 +14,7 @@ from zot.core.session import SessionInfo
 from zot.errors import SessionError, UsageError
 from zot.home import of_process
 from zot.sessions.library import summaries
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.settings.resolve import working_directory
 from zot.text import printable
 

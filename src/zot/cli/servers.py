@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from zot.errors import UsageError
 from zot.home import of_process
-from zot.settings.flags import parse
+from zot.settings.options import parse
 
 ACP = """zot acp [flags]: speak the Agent Client Protocol on stdin and stdout, for an editor.
 

@@ -32,7 +32,7 @@ from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.sessions import library
 from zot.sessions.files import load
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.settings.plan import Plan, plan
 from zot.text import Frozen
 from zot.wire import forms

@@ -18,7 +18,7 @@ from zot.errors import CommandError
 from zot.home import Surroundings
 from zot.mcpserver import protocol, tools
 from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.wire.json_rpc import JsonRpcServer
 from zot.wire.serving import STOP_SECONDS
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from zot.errors import UsageError
 from zot.provider.providers import PROVIDERS
-from zot.settings.flags import FLAGS, Options, parse, takes_value
-from zot.settings.table import LEVEL_WORDS, SETTINGS
+from zot.settings.options import FLAGS, LEVEL_WORDS, SETTINGS, Options, parse, takes_value
 
 MODES = ("text", "json", "rpc")
 ALIASES = {word: flag for setting in SETTINGS.values() for word, flag in setting.pi.items()}

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from zot.core.session import Session, Title
 from zot.pi.sessions import PiSessions
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.settings.plan import Plan
 
 

@@ -18,11 +18,10 @@ from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider, Request, StreamEvent
 from zot.sdk.function import Guard, function_tool, guard
 from zot.sdk.stream import AgentEvent
-from zot.settings.flags import Options
 from zot.settings.known import Known
+from zot.settings.options import SETTINGS, Options, Setting, checked
 from zot.settings.plan import Plan, plan, resumed_by
 from zot.settings.resolve import Setup, working_directory
-from zot.settings.table import SETTINGS, Setting, checked
 from zot.text import Frozen
 
 AnyTool = str | Tool | Callable[..., Any]

@@ -13,8 +13,7 @@ import msgspec
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, read_own, write_atomic
 from zot.provider.types import Json
-from zot.settings.flags import Options, with_defaults
-from zot.settings.table import FILE_SETTINGS, Setting, checked, from_text
+from zot.settings.options import FILE_SETTINGS, Options, Setting, checked, from_text, with_defaults
 from zot.settings.trust import is_trusted
 from zot.text import Frozen, indented_json, nearest
 

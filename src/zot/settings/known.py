@@ -14,8 +14,7 @@ from zot.errors import ConfigError
 from zot.home import RPC_TOKEN, Surroundings
 from zot.provider import catalog, providers
 from zot.provider.model import Model
-from zot.settings.flags import Options, with_defaults
-from zot.settings.table import VARIABLES
+from zot.settings.options import VARIABLES, Options, with_defaults
 from zot.text import Frozen
 
 if TYPE_CHECKING:

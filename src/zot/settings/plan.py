@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.home import Surroundings
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.settings.resolve import Setup, resolve, working_directory
 from zot.text import Frozen
 

@@ -20,8 +20,8 @@ from zot.provider import address
 from zot.provider.catalog import notices
 from zot.provider.model import Model, always_thinks, cannot_be_off
 from zot.provider.providers import ProviderInfo, env_base_url
-from zot.settings.flags import Options, chosen
 from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
+from zot.settings.options import Options, chosen
 from zot.text import Frozen
 
 if TYPE_CHECKING:

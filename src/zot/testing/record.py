@@ -27,8 +27,8 @@ from zot.home import Surroundings
 from zot.provider.models import Models
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Json, Model, Provider, Request, StreamEvent
-from zot.settings.flags import Options
 from zot.settings.known import Known
+from zot.settings.options import Options
 from zot.settings.plan import Plan, Wrapping
 from zot.settings.resolve import Setup, working_directory
 from zot.testing.cassette import (

@@ -15,7 +15,7 @@ from zot.bugs import internal_error
 from zot.errors import Cancelled, ZotError
 from zot.home import Surroundings
 from zot.lines import LineTooLong
-from zot.settings.flags import Options
+from zot.settings.options import Options
 from zot.wire.serving import STOP_SECONDS, LineServer
 
 

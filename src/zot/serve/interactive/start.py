@@ -14,7 +14,7 @@ from zot.errors import ConfigError, ZotError
 from zot.serve.interactive.app import App
 from zot.serve.interactive.loop import Loop
 from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
-from zot.settings.flags import Options, chosen
+from zot.settings.options import Options, chosen
 from zot.tui import pictures, vi
 from zot.tui.screen import LiveScreen, Reflow
 from zot.tui.terminal import ESCAPE_SECONDS, Terminal

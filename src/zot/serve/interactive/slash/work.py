@@ -25,9 +25,8 @@ from zot.serve.interactive.status import (
     checked_parts,
 )
 from zot.settings import config
-from zot.settings.flags import Options
 from zot.settings.known import visible_environment
-from zot.settings.table import SETTINGS, as_text, from_text
+from zot.settings.options import SETTINGS, Options, as_text, from_text
 from zot.tui.blocks import RowsBlock
 from zot.tui.menu import MenuItem
 

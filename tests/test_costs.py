@@ -75,16 +75,15 @@ def test_a_prompt_a_delta_and_a_tool_call_take_few_steps(tmp_path):
     *_, prompt, deltas, fewer, more = calls_of([short, short, short, long, few, many], tmp_path)
     assert prompt < 400
     assert (deltas - prompt) / 1000 < 30
-    # Of these, 25 for each earlier call and result, which every request repairs anew.
-    assert (more - fewer) / 10 < 1500
+    assert (more - fewer) / 10 < 1200
 
 
 @pytest.mark.slow
-def test_a_prompt_takes_few_steps_for_each_earlier_message(tmp_path):
+def test_a_prompt_takes_no_step_for_an_earlier_message(tmp_path):
     *_, early = calls_of(["text:1"] * 4, tmp_path)
     *_, late = calls_of(["text:1"] * 60, tmp_path)
     messages = 2 * (60 - 4)
-    assert (late - early) / messages < 4
+    assert (late - early) / messages < 0.5
 
 
 def test_the_version_is_told_without_loading_the_program():

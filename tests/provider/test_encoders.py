@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from support.provider import BASH, BY_API, READ, ask, assistant, model_of, tool, user
 
-from zot.provider import encoded
-from zot.provider.client import load_wire
-from zot.provider.encoded import EncodedTurn, EncodedTurns
+from zot.provider import client
+from zot.provider.client import ModelClient, load_wire
 from zot.provider.providers import PROVIDERS, Quirks, resolve_quirks
-from zot.provider.transcript import output_limit, short_id, turn_size, wire_id
+from zot.provider.turns import EncodedTurns, output_limit, short_id, wire_id
 from zot.provider.types import (
     LEVELS,
     Image,
@@ -95,7 +94,7 @@ def test_any_conversation_encodes_to_a_valid_request(
     wire = load_wire(model.api)
     quirks = resolve_quirks(PROVIDERS[provider], model)
     body = json.loads(encode_json(wire.body(request, quirks, EncodedTurns())))
-    assert problems(dialect_of(wire.path(request)), body) == []
+    assert problems(dialect_of(wire.path), body) == []
     wire.headers(request, quirks)
 
 
@@ -159,15 +158,18 @@ def test_an_id_used_twice_is_sent_as_two():
     model = model_of("anthropic")
     made = assistant(model, ToolCall("c", "bash", {}), ToolCall("c", "bash", {}))
     result = tool(ToolResult("c", (Text("x"),)))
-    sent = EncodedTurns().turns(ask(model, "hi", made, result, made, result))
+    encoded = EncodedTurns()
+    encoded.update(ask(model, "hi", made, result, made, result), Quirks(), lambda *_: [{}])
+    sent = [encoded.turn for encoded in encoded.turns]
     ids = [block.id for t in sent if t.kind == "model" for block in t.blocks]
     assert ids == ["c", "c_2", "c_3", "c_4"]
 
 
 def test_the_output_limit_stays_within_the_window():
     small = Model("m", "x", "openai-chat", context_window=4_000, max_output=4_000)
-    (turn,) = EncodedTurns().turns(ask(small, "x" * 8_000))
-    assert output_limit(ask(small), turn_size(turn)) < 2_100
+    encoded = EncodedTurns()
+    encoded.update(ask(small, "x" * 8_000), Quirks(), lambda *_: [{}])
+    assert output_limit(ask(small), encoded.size) < 2_100
     assert output_limit(ask(small), 100_000) == 1_024
     tiny = Model("m", "x", "openai-chat", context_window=512, max_output=100)
     assert output_limit(ask(tiny), 9_000) == 100
@@ -218,9 +220,9 @@ def test_a_turn_is_encoded_once(api, monkeypatch):
     model = model_of(BY_API[api])
     wire, kept, said = load_wire(api), EncodedTurns(), []
     seen = []
-    plain = EncodedTurn.encode
+    plain = EncodedTurns._add
     monkeypatch.setattr(
-        EncodedTurn, "encode", lambda self, *more: seen.append(self) or plain(self, *more)
+        EncodedTurns, "_add", lambda self, *more: seen.append(self) or plain(self, *more)
     )
     for number in range(30):
         said += [user(f"q{number}"), assistant(model, ToolCall(f"c{number}", "bash", {}))]
@@ -231,11 +233,12 @@ def test_a_turn_is_encoded_once(api, monkeypatch):
     wire.body(ask(replace(model, id="other"), *said), Quirks(), kept)
 
 
-def test_no_more_than_a_limit_is_kept(monkeypatch):
-    monkeypatch.setattr(encoded, "MAX_KEPT", 1_000)
-    model = model_of("anthropic")
-    wire, kept = load_wire("anthropic"), EncodedTurns()
-    request = ask(model, *(user("x" * 300) for _ in range(9)))
-    for _ in range(2):
-        assert len(json.loads(encode_json(wire.body(request, Quirks(), kept)))["messages"]) == 9
-        assert sum(entry.data is not None for entry in kept._used) == 2
+def test_the_json_of_a_huge_request_is_not_kept(monkeypatch):
+    monkeypatch.setattr(client, "MAX_KEPT", 2_000)
+    model, wire = model_of("anthropic"), load_wire("anthropic")
+    made = ModelClient(PROVIDERS["anthropic"], wire, "anthropic", "k", None)
+    for count in (3, 9, 3):
+        request = ask(model, *(user("x" * 300) for _ in range(count)))
+        body, _ = made._body(request, Quirks())
+        assert len(json.loads(body)["messages"]) == count
+        assert (made._encoded is None) == (count == 9)

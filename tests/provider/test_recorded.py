@@ -12,9 +12,9 @@ from support.provider import ask, assistant, model_of
 
 from zot.errors import ProviderError, Refused
 from zot.provider.client import load_wire
-from zot.provider.encoded import EncodedTurns
 from zot.provider.google import put
 from zot.provider.providers import Quirks
+from zot.provider.turns import EncodedTurns
 from zot.provider.types import ReasoningDelta, Text
 from zot.text import encode_json
 

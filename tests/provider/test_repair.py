@@ -9,9 +9,9 @@ from support.session import assistant, call, results, user, valid
 
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.client import load_wire
-from zot.provider.encoded import EncodedTurns
 from zot.provider.providers import Quirks
-from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, repaired
+from zot.provider.repair import CONTINUE, NO_IMAGES, NOT_RECORDED, Repair, repaired
+from zot.provider.turns import EncodedTurns
 from zot.provider.types import Image, Message, Reasoning, Request, Text, ToolCall, ToolResult
 from zot.testing.rules import problems
 from zot.text import encode_json
@@ -133,6 +133,18 @@ def test_any_list_of_messages_becomes_valid_once_and_for_all(given_messages, ima
     # Nothing that the model said or asked for is lost, nor a result that has a call.
     assert said(out, Text) == [text for text in said(given_messages, Text) if text.text.strip()]
     assert len(said(out, ToolCall)) == len(said(given_messages, ToolCall))
+
+
+@pytest.mark.untraced
+@given(
+    st.lists(messages, max_size=8),
+    st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6),
+)
+def test_a_conversation_that_grows_is_repaired_like_a_new_one(given_messages, steps):
+    growing = Repair(dated=True)
+    for length, images in steps:
+        now = tuple(given_messages[:length])
+        assert growing.messages(now, images) == repaired(now, images, dated=True)
 
 
 def said(messages, kind):

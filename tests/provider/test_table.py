@@ -9,9 +9,9 @@ from support.provider import BASH, KEY, ask, assistant, model_of, run, tool, use
 from zot.errors import ConfigError, Refused
 from zot.provider.catalog import find, models
 from zot.provider.client import connect, join_path, load_wire, open_client
-from zot.provider.encoded import EncodedTurns
 from zot.provider.openai_chat import ChatReader
 from zot.provider.providers import PROVIDERS, resolve_quirks
+from zot.provider.turns import EncodedTurns
 from zot.provider.types import (
     Finished,
     Image,

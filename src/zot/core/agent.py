@@ -31,7 +31,7 @@ from zot.core.tool import Replay, Tool
 from zot.core.toolbox import Begun, Toolbox
 from zot.provider import failure, types
 from zot.provider.model import clamped
-from zot.provider.repair import repaired
+from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Agent:
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
         self.cumulative = types.Usage()
         self._refused_images = RefusedImages()
-        self._dated = dated
+        self._repair = Repair(dated=dated)
         self._sent_tools: tuple[types.ToolSpec, ...] = ()
         """Tool specs of the last request, in the order sent."""
         self._make_system = system
@@ -394,7 +394,7 @@ class Agent:
     def messages(self) -> Sequence[types.Message]:
         """The transcript as sent to the model: repaired, without refused images."""
         said = self.session.messages()
-        messages = repaired(said, self.model.images, dated=self._dated)
+        messages = self._repair.messages(said, self.model.images)
         return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
     def _call(self, step: int, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:

@@ -1,15 +1,13 @@
 """Anthropic Messages: requests to JSON, stream events to blocks. No I/O."""
 
-from hashlib import sha256
 from typing import assert_never
 
 import msgspec
 from msgspec import Raw, Struct
 
 from zot.errors import BadResponse, Refused
-from zot.provider import binding, failure, transcript, types
-from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, decode
-from zot.provider.encoded import EncodedTurns
+from zot.provider import failure, turns, types
+from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, Wire, decode
 from zot.provider.providers import Quirks, word_for_level
 
 API = "anthropic"
@@ -40,62 +38,48 @@ BINDING_BETA = "thinking-binding-controls-2026-08-01"
 # --- requests --------------------------------------------------------------------------------
 
 
-class MessagesWire:
-    """The wire of `/v1/messages`."""
-
-    def __init__(self) -> None:
-        self.reader = MessagesReader
-
-    def path(self, request: types.Request) -> str:
-        return "/v1/messages"
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        headers = {"anthropic-version": VERSION}
-        if not thinks(request, quirks):
-            return headers
-        if quirks.binding:
-            headers["anthropic-beta"] = BINDING_BETA
-        elif quirks.interleaved and not quirks.adaptive and request.tools:
-            headers["anthropic-beta"] = INTERLEAVED_BETA
+def headers(request: types.Request, quirks: Quirks) -> dict[str, str]:
+    headers = {"anthropic-version": VERSION}
+    if not thinks(request, quirks):
         return headers
+    if quirks.binding:
+        headers["anthropic-beta"] = BINDING_BETA
+    elif quirks.interleaved and not quirks.adaptive and request.tools:
+        headers["anthropic-beta"] = INTERLEAVED_BETA
+    return headers
 
-    def body(
-        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
-    ) -> dict[str, types.Json]:
-        last = encode_turn(encoded.turns(request)[-1], quirks)
-        head: dict[str, Raw] = {}
-        if request.system.strip():
-            head["system"] = encoded.part("system", request.system, lambda: encode_system(request))
-        if request.tools:
-            source = request.tools, quirks.cache_tools
-            head["tools"] = encoded.part("tools", source, lambda: encode_tools(request, quirks))
-        # Others refuse a tool turn whose thoughts are not there. No JSON has a zero byte.
+
+def body(
+    request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
+) -> dict[str, types.Json]:
+    head: dict[str, Raw] = {}
+    if request.system.strip():
+        head["system"] = encoded.part("system", request.system, lambda: encode_system(request))
+    if request.tools:
+        source = request.tools, quirks.cache_tools
+        head["tools"] = encoded.part("tools", source, lambda: encode_tools(request, quirks))
+    start = b""
+    if quirks.adaptive:  # others refuse a tool turn whose thoughts are not there
+        # No JSON has a zero byte.
         start = b"\0".join((request.model.id.encode(), *map(bytes, head.values())))
-        digest = sha256(start).hexdigest() if quirks.adaptive else ""
-        earlier = encoded.earlier(quirks, encode_turn, digest)
-        encoded.end(last)
-        last[0]["content"][-1]["cache_control"] = MARK
-        body: dict[str, types.Json] = {
-            "model": request.model.id,
-            # Thinking counts, too: less than all that the model can would cut its answers.
-            "max_tokens": transcript.output_limit(request, encoded.size, request.model.max_output),
-            "stream": True,
-            # Tool results stay in separate messages, so that a prefix once sent never changes.
-            "messages": [*earlier, *last],
-            **head,
-        }
-        if request.tools and request.tool_choice == "none":
-            body["tool_choice"] = {"type": "none"}
-        elif request.tools and request.tool_choice == "required" and not thinks(request, quirks):
-            body["tool_choice"] = {"type": "any"}  # refused together with thinking
-        if request.model.reasoning:
-            body.update(thinking(request, quirks, body["max_tokens"]))
-        return body
-
-    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
-        if not digest:
-            return finished
-        return binding.bound(finished, digest, encode_turn, quirks)
+    last = encoded.update(request, quirks, encode_turn, start)
+    last[0]["content"][-1]["cache_control"] = MARK
+    body: dict[str, types.Json] = {
+        "model": request.model.id,
+        # Thinking counts, too: less than all that the model can would cut its answers.
+        "max_tokens": turns.output_limit(request, encoded.size, request.model.max_output),
+        "stream": True,
+        # Tool results stay in separate messages, so that a prefix once sent never changes.
+        "messages": [*encoded.earlier(), *last],
+        **head,
+    }
+    if request.tools and request.tool_choice == "none":
+        body["tool_choice"] = {"type": "none"}
+    elif request.tools and request.tool_choice == "required" and not thinks(request, quirks):
+        body["tool_choice"] = {"type": "any"}  # refused together with thinking
+    if request.model.reasoning:
+        body.update(thinking(request, quirks, body["max_tokens"]))
+    return body
 
 
 def thinks(request: types.Request, quirks: Quirks) -> bool:
@@ -135,7 +119,7 @@ def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types
         {
             "name": tool.name,
             "description": tool.description,
-            "input_schema": transcript.object_schema(tool.schema),
+            "input_schema": turns.object_schema(tool.schema),
         }
         for tool in request.tools
     ]
@@ -147,7 +131,7 @@ def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
     if isinstance(block, types.Text):
         return {"type": "text", "text": block.text}
-    source = {"type": "base64", "media_type": block.mime_type, "data": transcript.base64_of(block)}
+    source = {"type": "base64", "media_type": block.mime_type, "data": turns.base64_of(block)}
     return {"type": "image", "source": source}
 
 
@@ -155,7 +139,7 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
     said = [b for b in result.content if isinstance(b, types.Image) or b.text.strip()]
     out: dict[str, types.Json] = {
         "type": "tool_result",
-        "tool_use_id": transcript.wire_id(result.call_id),
+        "tool_use_id": turns.wire_id(result.call_id),
     }
     if all(isinstance(block, types.Text) for block in said):
         text = "\n".join(types.texts_in(said))
@@ -167,15 +151,15 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
     return out
 
 
-def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[dict[str, types.Json]]:
+def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[dict[str, types.Json]]:
     content: list[dict[str, types.Json]] = []
     for block in turn.blocks:
         match block:
             case types.Text():
                 content.append({"type": "text", "text": block.text})
             case types.ToolCall():
-                call = {"type": "tool_use", "id": transcript.wire_id(block.id), "name": block.name}
-                content.append({**call, "input": transcript.args_of(block)})
+                call = {"type": "tool_use", "id": turns.wire_id(block.id), "name": block.name}
+                content.append({**call, "input": turns.args_of(block)})
             case types.Reasoning():
                 content += encode_thought(block, turn, quirks)
             case _:
@@ -183,7 +167,7 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[dict[str, t
     return content
 
 
-encode_turn = transcript.encoder(
+encode_turn = turns.encoder(
     lambda turn: [{"role": "user", "content": list(map(encode_said, turn.blocks))}],
     lambda turn, quirks: [{"role": "assistant", "content": encode_model(turn, quirks)}],
     lambda turn, quirks: [{"role": "user", "content": list(map(encode_result, turn.results))}],
@@ -191,12 +175,12 @@ encode_turn = transcript.encoder(
 
 
 def encode_thought(
-    block: types.Reasoning, turn: transcript.ModelTurn, quirks: Quirks
+    block: types.Reasoning, turn: turns.ModelTurn, quirks: Quirks
 ) -> list[dict[str, types.Json]]:
     """Encode a thought only for the provider that signed it; others would reject it as forged. A
     bound thought is sent only to the same model."""
     opaque = block.opaque or {}
-    same = turn.same_model if binding.PREFIX in opaque else turn.same_provider
+    same = turn.same_model if turns.PREFIX in opaque else turn.same_provider
     if not same or block.api != API:
         return []
     if "redacted" in opaque:
@@ -403,4 +387,4 @@ class MessagesReader:
         )
 
 
-WIRE = MessagesWire()
+WIRE = Wire("/v1/messages", body, encode_turn, MessagesReader, headers)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,10 +15,8 @@ from msgspec import Struct
 from zot.errors import BadResponse, ProviderError
 from zot.provider import failure, types
 from zot.provider.providers import Quirks
-from zot.text import MAX_NESTING, check_nesting, whole_characters, whole_escapes
-
-if TYPE_CHECKING:
-    from zot.provider.encoded import EncodedTurns
+from zot.provider.turns import EncodedTurns, EncodeTurn
+from zot.text import MAX_NESTING, Frozen, check_nesting, whole_characters, whole_escapes
 
 T = TypeVar("T")
 StopWord = Literal["end", "tool_use", "length"]
@@ -59,40 +57,17 @@ class AnswerReader(Protocol):
         """
 
 
-class Wire(Protocol):
+class Wire(Frozen):
     """An API: pure functions between zot's types and its JSON."""
 
-    def path(self, request: types.Request) -> str:
-        """Return the path below the base URL, starting with the version: `/v1/...`."""
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]: ...
-
-    def body(
-        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
-    ) -> dict[str, types.Json]:
-        """Return the body of a request; `encoded` has the JSON of earlier messages."""
-
-    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
-        """Bind the answer to the request with this digest, so that it can be sent back."""
-
-    def reader(self, provider: str) -> AnswerReader: ...
-
-
-class PlainWire:
-    """Base of wires with one path and no headers of their own."""
-
-    def __init__(self, path: str, reader: Callable[[str], AnswerReader]) -> None:
-        self._path = path
-        self.reader = reader
-
-    def path(self, request: types.Request) -> str:
-        return self._path
-
-    def headers(self, request: types.Request, quirks: Quirks) -> dict[str, str]:
-        return {}
-
-    def bound(self, finished: types.Finished, quirks: Quirks, digest: str) -> types.Finished:
-        return finished
+    path: str
+    """Path below the base URL, starting with the version; `{}` stands for the model's id."""
+    body: Callable[[types.Request, Quirks, EncodedTurns], dict[str, types.Json]]
+    """Returns the body of a request; keeps the JSON of its turns for the next one."""
+    encode_turn: EncodeTurn
+    reader: Callable[[str], AnswerReader]
+    """Returns a reader for one answer of the named provider."""
+    headers: Callable[[types.Request, Quirks], dict[str, str]] = lambda request, quirks: {}
 
 
 class StreamReader:

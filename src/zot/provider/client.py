@@ -18,11 +18,12 @@ from zot.errors import (
     StreamIdle,
 )
 from zot.provider import catalog, failure
+from zot.provider.address import quoted
 from zot.provider.assemble import AnswerReader, Wire
-from zot.provider.encoded import EncodedTurns
 from zot.provider.http import Http, HttpAnswer
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
 from zot.provider.sse import BOM, Splitter
+from zot.provider.turns import EncodedTurns, bound
 from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
 from zot.text import encode_json
 
@@ -31,6 +32,8 @@ ANTHROPIC_TOKEN = "sk-ant-oat"
 """Prefix of login tokens, which are sent in another header than keys."""
 COMPLETE_SECONDS = 5.0
 """Seconds a server may take to end a complete answer: some never do."""
+MAX_KEPT = 32 * 1024 * 1024
+"""Largest request in bytes whose JSON is kept for the next one: no server takes a larger one."""
 LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -73,14 +76,14 @@ class ModelClient:
             try:
                 for events in pump(self.name, answer, reader):
                     yield from events
-                finished = self._wire.bound(reader.finish(), quirks, digest)
+                finished = reader.finish()
             except ProviderError as error:
                 yield from reader.out.take()  # events before the error in the same bytes
                 raise self._told(error, answer) from error
         # After the exchange, so that a caller that stops at Finished does not lose the connection.
         reader.out.close_calls()
         yield from reader.out.take()
-        yield finished
+        yield bound(finished, digest, self._wire.encode_turn, quirks) if digest else finished
 
     def close(self) -> None:
         self._http.close()
@@ -90,7 +93,8 @@ class ModelClient:
         with self._lock:  # calls at the same time do not share it
             encoded, self._encoded = self._encoded or EncodedTurns(), None
         body = encode_json(self._wire.body(request, quirks, encoded))
-        self._encoded = encoded
+        if len(body) <= MAX_KEPT:
+            self._encoded = encoded
         return body, encoded.digest
 
     def _advice(self) -> str:
@@ -122,9 +126,8 @@ class ModelClient:
         return last[1]
 
     def _path(self, request: Request) -> str:
-        return join_path(
-            self._http.address.path, self._info.paths.get(self._api) or self._wire.path(request)
-        )
+        usual = self._wire.path.format(quoted(request.model.id))
+        return join_path(self._http.address.path, self._info.paths.get(self._api) or usual)
 
     def _headers(self, request: Request, quirks: Quirks, key: str) -> dict[str, str]:
         headers = {

@@ -4,12 +4,10 @@ import re
 from typing import assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from zot.errors import BadResponse, Refused
-from zot.provider import assemble, transcript, types
-from zot.provider.address import quoted
-from zot.provider.encoded import EncodedTurns
+from zot.provider import assemble, turns, types
 from zot.provider.failure import one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
@@ -41,28 +39,25 @@ DEPTH = 32
 # --- requests --------------------------------------------------------------------------------
 
 
-class GenerateContent(assemble.PlainWire):
-    def path(self, request: types.Request) -> str:
-        return self._path.format(quoted(request.model.id))
-
-    def body(
-        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
-    ) -> dict[str, types.Json]:
-        body: dict[str, types.Json] = {"contents": encode_turns(request, quirks, encoded)}
-        if request.system.strip():
-            body["systemInstruction"] = {"parts": [{"text": request.system}]}
-        if request.tools:
-            body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
-            mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}[request.tool_choice]
-            body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
-        settings: dict[str, types.Json] = {}
-        if request.max_output:
-            settings["maxOutputTokens"] = min(request.max_output, request.model.max_output)
-        if request.model.reasoning and (wanted := thinking(request, quirks)):
-            settings["thinkingConfig"] = wanted
-        if settings:
-            body["generationConfig"] = settings
-        return body
+def body(
+    request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
+) -> dict[str, types.Json]:
+    encoded.update(request, quirks, encode_turn)
+    body: dict[str, types.Json] = {"contents": contents(encoded.turns)}
+    if request.system.strip():
+        body["systemInstruction"] = {"parts": [{"text": request.system}]}
+    if request.tools:
+        body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
+        mode = {"auto": "AUTO", "none": "NONE", "required": "ANY"}[request.tool_choice]
+        body["toolConfig"] = {"functionCallingConfig": {"mode": mode}}
+    settings: dict[str, types.Json] = {}
+    if request.max_output:
+        settings["maxOutputTokens"] = min(request.max_output, request.model.max_output)
+    if request.model.reasoning and (wanted := thinking(request, quirks)):
+        settings["thinkingConfig"] = wanted
+    if settings:
+        body["generationConfig"] = settings
+    return body
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -129,39 +124,31 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
         {
             "name": tool.name,
             "description": tool.description,
-            "parameters": clean_schema(transcript.object_schema(tool.schema)),
+            "parameters": clean_schema(turns.object_schema(tool.schema)),
         }
         for tool in request.tools
     ]
     return [{"functionDeclarations": declared}]
 
 
-def encode_turns(
-    request: types.Request, quirks: Quirks, encoded: EncodedTurns
-) -> list[dict[str, types.Json]]:
+def contents(conversation: list[turns.EncodedTurn]) -> list[dict[str, types.Json]]:
+    """Return the turns with alternating roles: what one side says twice in a row is one turn."""
     contents: list[dict[str, types.Json]] = []
-    conversation = encoded.turns(request)
-    items = [
-        *encoded.earlier_turns(quirks, encode_turn),
-        encode_turn(conversation[-1], quirks),
-    ]
-    for turn, parts in zip(conversation, items, strict=True):
-        # Roles must alternate: what one side says twice in a row becomes one turn.
-        role = "model" if isinstance(turn, transcript.ModelTurn) else "user"
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": [*parts]})
+    for encoded in conversation:
+        role = "model" if encoded.turn.kind == "model" else "user"
+        if not contents or contents[-1]["role"] != role:
+            contents.append({"role": role, "parts": []})
+        contents[-1]["parts"].append(Raw(encoded.data))
     return contents
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
     if isinstance(block, types.Text):
         return {"text": block.text}
-    return {"inlineData": {"mimeType": block.mime_type, "data": transcript.base64_of(block)}}
+    return {"inlineData": {"mimeType": block.mime_type, "data": turns.base64_of(block)}}
 
 
-def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[types.Json]:
+def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
     parts: list[types.Json] = []
     for block in turn.blocks:
         match block:
@@ -170,7 +157,7 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[types.Json]
             case types.ToolCall():
                 call: dict[str, types.Json] = {
                     "name": block.name,
-                    "args": transcript.args_of(block),
+                    "args": turns.args_of(block),
                 }
                 parts.append({"functionCall": call, **signed(block, turn)})
             case types.Reasoning():
@@ -184,7 +171,7 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> list[types.Json]
     return parts
 
 
-encode_turn = transcript.encoder(
+encode_turn = turns.encoder(
     lambda turn: list(map(encode_said, turn.blocks)),
     encode_model,
     lambda turn, quirks: encode_results(turn.results),
@@ -202,9 +189,7 @@ def add_thought(
         parts.append({"text": "", **signature})
 
 
-def signed(
-    block: types.ToolCall | types.Reasoning, turn: transcript.ModelTurn
-) -> dict[str, types.Json]:
+def signed(block: types.ToolCall | types.Reasoning, turn: turns.ModelTurn) -> dict[str, types.Json]:
     """Return the signature that the server requires back with its own calls and thoughts."""
     signature = (block.opaque or {}).get("thoughtSignature")
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
@@ -215,9 +200,9 @@ def encode_results(results: tuple[types.ToolResult, ...]) -> list[types.Json]:
     images: list[types.Image] = []
     for result in results:
         key = "error" if result.is_error else "output"
-        response = {"name": result.name, "response": {key: transcript.result_text(result)}}
+        response = {"name": result.name, "response": {key: turns.result_text(result)}}
         parts.append({"functionResponse": response})
-        images += transcript.images_of(result)
+        images += turns.images_of(result)
     return parts + [encode_said(image) for image in images]
 
 
@@ -407,4 +392,6 @@ def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
         place = place[step]
 
 
-WIRE = GenerateContent("/v1beta/models/{}:streamGenerateContent?alt=sse", GoogleReader)
+WIRE = assemble.Wire(
+    "/v1beta/models/{}:streamGenerateContent?alt=sse", body, encode_turn, GoogleReader
+)

@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
-from zot.provider import assemble, transcript, types
-from zot.provider.encoded import EncodedTurns
+from zot.provider import assemble, turns, types
 from zot.provider.failure import one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
@@ -25,30 +24,33 @@ IMAGES_FOLLOW = "Images of the tool results above:"
 # --- requests --------------------------------------------------------------------------------
 
 
-class Chat(assemble.PlainWire):
-    def body(
-        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
-    ) -> dict[str, types.Json]:
-        conversation = encoded.turns(request)
-        body: dict[str, types.Json] = {
-            "model": request.model.id,
-            "messages": encode_turns(conversation, request, quirks, encoded),
-            "stream": True,
-            quirks.max_tokens_field: transcript.output_limit(request, encoded.size),
-        }
-        if quirks.stream_usage:
-            body["stream_options"] = {"include_usage": True}
-        if request.tools:
-            body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
-            if request.tool_choice != "auto":  # the default, and unknown to some servers
-                body["tool_choice"] = request.tool_choice
-            if quirks.tool_stream:
-                body["tool_stream"] = True
-        if quirks.cache_key and request.cache_key:
-            body["prompt_cache_key"] = request.cache_key[:64]
-        body.update(thinking(request, quirks))
-        body.update(quirks.extra_body)
-        return body
+def body(
+    request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
+) -> dict[str, types.Json]:
+    system = [{"role": "system", "content": request.system}] if request.system.strip() else []
+    last = encoded.update(request, quirks, encode_turn)
+    if quirks.cache_marks:
+        mark(system[-1:])
+        mark(last[-1:])
+    body: dict[str, types.Json] = {
+        "model": request.model.id,
+        "messages": [*system, *encoded.earlier(), *last],
+        "stream": True,
+        quirks.max_tokens_field: turns.output_limit(request, encoded.size),
+    }
+    if quirks.stream_usage:
+        body["stream_options"] = {"include_usage": True}
+    if request.tools:
+        body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
+        if request.tool_choice != "auto":  # the default, and unknown to some servers
+            body["tool_choice"] = request.tool_choice
+        if quirks.tool_stream:
+            body["tool_stream"] = True
+    if quirks.cache_key and request.cache_key:
+        body["prompt_cache_key"] = request.cache_key[:64]
+    body.update(thinking(request, quirks))
+    body.update(quirks.extra_body)
+    return body
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -94,23 +96,9 @@ def encode_tool(
     function = {
         "name": name,
         "description": description,
-        "parameters": transcript.object_schema(schema),
+        "parameters": turns.object_schema(schema),
     }
     return {"type": "function", "function": function}
-
-
-def encode_turns(
-    conversation: list[transcript.Turn],
-    request: types.Request,
-    quirks: Quirks,
-    encoded: EncodedTurns,
-) -> list[types.Json]:
-    system = [{"role": "system", "content": request.system}] if request.system.strip() else []
-    last = encode_turn(conversation[-1], quirks)
-    if quirks.cache_marks:
-        for messages in (system, last):
-            mark(messages[-1:])
-    return [*system, *encoded.earlier(quirks, encode_turn), *last]
 
 
 def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:
@@ -123,11 +111,11 @@ def encode_said(blocks: tuple[types.Text | types.Image, ...]) -> types.Json:
 def encode_part(block: types.Text | types.Image) -> dict[str, types.Json]:
     if isinstance(block, types.Text):
         return {"type": "text", "text": block.text}
-    url = transcript.data_url(block)
+    url = turns.data_url(block)
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> dict[str, types.Json]:
+def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> dict[str, types.Json]:
     text = "".join(types.texts_in(turn.blocks))
     calls = [
         encode_call(block, quirks) for block in turn.blocks if isinstance(block, types.ToolCall)
@@ -146,7 +134,7 @@ def encode_model(turn: transcript.ModelTurn, quirks: Quirks) -> dict[str, types.
     return message
 
 
-encode_turn = transcript.encoder(
+encode_turn = turns.encoder(
     lambda turn: [{"role": "user", "content": encode_said(turn.blocks)}],
     lambda turn, quirks: [encode_model(turn, quirks)],
     lambda turn, quirks: encode_results(turn.results, quirks),
@@ -154,7 +142,7 @@ encode_turn = transcript.encoder(
 
 
 def encode_call(call: types.ToolCall, quirks: Quirks) -> dict[str, types.Json]:
-    args = encode_json(transcript.args_of(call)).decode()
+    args = encode_json(turns.args_of(call)).decode()
     out: dict[str, types.Json] = {
         "id": tool_id(call.id, quirks),
         "type": "function",
@@ -167,7 +155,7 @@ def encode_call(call: types.ToolCall, quirks: Quirks) -> dict[str, types.Json]:
 
 
 def tool_id(id: str, quirks: Quirks) -> str:
-    return transcript.short_id(id) if quirks.short_tool_ids else transcript.wire_id(id)
+    return turns.short_id(id) if quirks.short_tool_ids else turns.wire_id(id)
 
 
 def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> list[types.Json]:
@@ -175,7 +163,7 @@ def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> lis
     messages: list[types.Json] = []
     images: list[types.Image] = []
     for result in results:
-        text = transcript.result_text(result)
+        text = turns.result_text(result)
         message: dict[str, types.Json] = {
             "role": "tool",
             "tool_call_id": tool_id(result.call_id, quirks),
@@ -184,7 +172,7 @@ def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> lis
         if quirks.tool_result_name:
             message["name"] = result.name
         messages.append(message)
-        images += transcript.images_of(result)
+        images += turns.images_of(result)
     if images:
         content = [
             encode_part(types.Text(IMAGES_FOLLOW)),
@@ -416,4 +404,4 @@ def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
     return {**whole, key: "".join(str(piece.get(key) or "") for piece in pieces)}
 
 
-WIRE = Chat("/v1/chat/completions", ChatReader)
+WIRE = assemble.Wire("/v1/chat/completions", body, encode_turn, ChatReader)

@@ -10,8 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import BadResponse, ProviderError, Refused
-from zot.provider import assemble, transcript, types
-from zot.provider.encoded import EncodedTurns
+from zot.provider import assemble, turns, types
 from zot.provider.failure import one_line
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
@@ -24,28 +23,33 @@ MIN_OUTPUT = 16
 # --- requests --------------------------------------------------------------------------------
 
 
-class Responses(assemble.PlainWire):
-    def body(
-        self, request: types.Request, quirks: Quirks, encoded: EncodedTurns
-    ) -> dict[str, types.Json]:
-        body: dict[str, types.Json] = {
-            "model": request.model.id,
-            "input": encode_turns(request, quirks, encoded),
-            "stream": True,
-            "store": False,
-        }
-        if request.tools:
-            body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
-            body["tool_choice"] = request.tool_choice
-            body["parallel_tool_calls"] = True
-        if request.max_output:
-            wanted = min(request.max_output, request.model.max_output)
-            body["max_output_tokens"] = max(wanted, MIN_OUTPUT)
-        if request.cache_key:
-            body["prompt_cache_key"] = request.cache_key[:64]
-        if request.model.reasoning:
-            body.update(thinking(request, quirks))
-        return body
+def body(
+    request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
+) -> dict[str, types.Json]:
+    system: list[types.Json] = []
+    if request.system.strip():
+        # Not as `instructions`: xAI refuses that field.
+        content = [{"type": "input_text", "text": request.system}]
+        system.append({"type": "message", "role": "system", "content": content})
+    last = encoded.update(request, quirks, encode_turn)
+    body: dict[str, types.Json] = {
+        "model": request.model.id,
+        "input": [*system, *encoded.earlier(), *last],
+        "stream": True,
+        "store": False,
+    }
+    if request.tools:
+        body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
+        body["tool_choice"] = request.tool_choice
+        body["parallel_tool_calls"] = True
+    if request.max_output:
+        wanted = min(request.max_output, request.model.max_output)
+        body["max_output_tokens"] = max(wanted, MIN_OUTPUT)
+    if request.cache_key:
+        body["prompt_cache_key"] = request.cache_key[:64]
+    if request.model.reasoning:
+        body.update(thinking(request, quirks))
+    return body
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
@@ -68,25 +72,14 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
             "type": "function",
             "name": tool.name,
             "description": tool.description,
-            "parameters": transcript.object_schema(tool.schema),
+            "parameters": turns.object_schema(tool.schema),
             "strict": False,
         }
         for tool in request.tools
     ]
 
 
-def encode_turns(request: types.Request, quirks: Quirks, encoded: EncodedTurns) -> list[types.Json]:
-    items: list[types.Json] = []
-    if request.system.strip():
-        # Not as `instructions`: xAI refuses that field.
-        content = [{"type": "input_text", "text": request.system}]
-        items.append({"type": "message", "role": "system", "content": content})
-    conversation = encoded.turns(request)
-    last = encode_turn(conversation[-1], quirks)
-    return [*items, *encoded.earlier(quirks, encode_turn), *last]
-
-
-def encode_user(turn: transcript.UserTurn) -> list[types.Json]:
+def encode_user(turn: turns.UserTurn) -> list[types.Json]:
     content = list(map(encode_said, turn.blocks))
     return [{"type": "message", "role": "user", "content": content}]
 
@@ -94,11 +87,11 @@ def encode_user(turn: transcript.UserTurn) -> list[types.Json]:
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
     if isinstance(block, types.Text):
         return {"type": "input_text", "text": block.text}
-    url = transcript.data_url(block)
+    url = turns.data_url(block)
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
 
-def encode_model(turn: transcript.ModelTurn) -> list[types.Json]:
+def encode_model(turn: turns.ModelTurn) -> list[types.Json]:
     items: list[types.Json] = []
     for block in turn.blocks:
         match block:
@@ -107,10 +100,10 @@ def encode_model(turn: transcript.ModelTurn) -> list[types.Json]:
             case types.ToolCall():
                 call = {
                     "type": "function_call",
-                    "call_id": transcript.wire_id(block.id),
+                    "call_id": turns.wire_id(block.id),
                     "name": block.name,
                 }
-                items.append({**call, "arguments": encode_json(transcript.args_of(block)).decode()})
+                items.append({**call, "arguments": encode_json(turns.args_of(block)).decode()})
             case types.Reasoning():
                 items += encode_thought(block, turn.same_model)
             case _:
@@ -118,7 +111,7 @@ def encode_model(turn: transcript.ModelTurn) -> list[types.Json]:
     return items
 
 
-encode_turn = transcript.encoder(
+encode_turn = turns.encoder(
     encode_user,
     lambda turn, quirks: encode_model(turn),
     lambda turn, quirks: list(map(encode_result, turn.results)),
@@ -143,15 +136,15 @@ def encode_thought(block: types.Reasoning, same: bool) -> list[dict[str, types.J
 
 
 def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
-    text = transcript.result_text(result)
+    text = turns.result_text(result)
     text = f"{text} [error]" if result.is_error else text
     output: types.Json = text
-    if transcript.images_of(result):
-        seen: list[types.Text | types.Image] = [types.Text(text), *transcript.images_of(result)]
+    if turns.images_of(result):
+        seen: list[types.Text | types.Image] = [types.Text(text), *turns.images_of(result)]
         output = [encode_said(block) for block in seen]
     return {
         "type": "function_call_output",
-        "call_id": transcript.wire_id(result.call_id),
+        "call_id": turns.wire_id(result.call_id),
         "output": output,
     }
 
@@ -369,4 +362,4 @@ def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:
     return out
 
 
-WIRE = Responses("/v1/responses", ResponsesReader)
+WIRE = assemble.Wire("/v1/responses", body, encode_turn, ResponsesReader)

@@ -5,9 +5,11 @@ Changes only the request, never what is stored. The only place that repairs.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from operator import is_
 
 from msgspec.structs import replace
 
@@ -33,26 +35,27 @@ Named = tuple[str, ToolCall]
 def repaired(
     messages: Sequence[Message], images: bool = True, *, dated: bool = False
 ) -> tuple[Message, ...]:
-    """Return the messages as any API takes them.
+    """Return the messages as any API takes them; see Repair."""
+    return Repair(dated=dated).messages(tuple(messages), images)
+
+
+class Repair:
+    """Repairs a conversation. When more is said, only the new messages are looked at.
 
     A call whose id is empty or was used before gets a fresh one, and its result with it. A result
     that comes late is moved to its call, a lost one is made up, one without a call is dropped.
-
-    `images`: whether the model can see. `dated`: put the date into the first message of the user
-    and into the first of each further day. Not into the system prompt: that would change every day.
     """
-    repair = _Repair(images, dated)
-    for message in messages:
-        repair.add(message)
-    return repair.finish()
 
-
-class _Repair:
-    """Repairs one conversation, message by message."""
-
-    def __init__(self, images: bool, dated: bool) -> None:
-        self._images = images
+    def __init__(self, *, dated: bool = False) -> None:
+        """`dated`: put the date into the first message of the user and into the first of each
+        further day. Not into the system prompt: that would change every day."""
         self._dated = dated
+        self._lock = threading.Lock()
+        self._images = True
+        self._begin()
+
+    def _begin(self) -> None:
+        self._seen: tuple[Message, ...] = ()
         self._out: list[Message] = []
         self._ids = _Ids()
         self._asked: _Asked | None = None
@@ -60,7 +63,23 @@ class _Repair:
         self._day = ""
         """The last date in a message."""
 
-    def add(self, message: Message) -> None:
+    def messages(self, said: tuple[Message, ...], images: bool) -> tuple[Message, ...]:
+        """Return the conversation as any API takes it; `images`: whether the model can see."""
+        with self._lock:
+            if images != self._images or same_start(self._seen, said) < len(self._seen):
+                self._images = images
+                self._begin()
+            for message in said[len(self._seen) :]:
+                self._add(message)
+            self._seen = said
+            if self._asked is not None:
+                self._settle(self._asked)
+            out = self._out
+            if not out or out[-1].role == "assistant":
+                return (*out, _continue(out[-1].time if out else 0.0))
+            return tuple(out)
+
+    def _add(self, message: Message) -> None:
         if message.role == "tool":
             if self._asked is not None and self._asked.take(message):
                 self._settle(self._asked)
@@ -99,12 +118,13 @@ class _Repair:
     def _seen_by_model(self, message: Message) -> Message:
         return message if self._images else with_notes(message, lambda image: NO_IMAGES)
 
-    def finish(self) -> tuple[Message, ...]:
-        if self._asked is not None:
-            self._settle(self._asked)
-        if not self._out or self._out[-1].role == "assistant":
-            self._out.append(_continue(self._out[-1].time if self._out else 0.0))
-        return tuple(self._out)
+
+def same_start(before: tuple[Message, ...], now: tuple[Message, ...]) -> int:
+    """Return how many messages at the start of two conversations are the same objects."""
+    if len(before) <= len(now) and all(map(is_, before, now)):
+        return len(before)
+    pairs = enumerate(zip(before, now, strict=False))
+    return next((at for at, (old, new) in pairs if old is not new), len(now))
 
 
 def _continue(time: float) -> Message:

@@ -1,0 +1,302 @@
+"""A request's messages as the turns that an API's encoder reads, and the JSON of each turn.
+
+A request repeats the whole conversation, so the JSON is kept: a request that goes on from the last
+one encodes only its new messages. The bytes sent are those that a fresh encoding would give.
+
+Some servers refuse a thought for good once the system prompt, the tools or any earlier message
+differs: after a compaction, with late tools, on the next day. So a thought stores a digest of its
+prefix, and is left out of a request with another prefix. Text and tool calls stay.
+
+No I/O, no API's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Literal, assert_never
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from zot.provider import types
+from zot.provider.providers import Quirks
+from zot.provider.repair import repaired, same_start
+from zot.text import Frozen, encode_json, whole_characters
+
+DEFAULT_OUTPUT = 32_000
+"""Default output limit in tokens; only faulty answers are longer."""
+IMAGE_TOKENS = 1_600
+MAX_ID = 64
+PREFIX = "prefix"
+"""Key of the digest in a thought's opaque data."""
+
+
+class UserTurn(Frozen):
+    blocks: tuple[types.Text | types.Image, ...]
+    kind: Literal["user"] = "user"
+
+
+class ModelTurn(Frozen):
+    blocks: tuple[types.Text | types.ToolCall | types.Reasoning, ...]
+    same_provider: bool
+    """Made by the requested provider: its opaque data can be sent back."""
+    same_model: bool
+    kind: Literal["model"] = "model"
+
+
+class ToolTurn(Frozen):
+    results: tuple[types.ToolResult, ...]
+    """Results in the order of the calls, one each."""
+    kind: Literal["tool"] = "tool"
+
+
+Turn = UserTurn | ModelTurn | ToolTurn
+
+
+EncodeTurn = Callable[[Turn, Quirks], list[types.Json]]
+
+
+def encoder(
+    user: Callable[[UserTurn], list[types.Json]],
+    model: Callable[[ModelTurn, Quirks], list[types.Json]],
+    tool: Callable[[ToolTurn, Quirks], list[types.Json]],
+) -> EncodeTurn:
+    """Return a wire's encoder for turns, made from its encoders for each kind."""
+
+    def encode_turn(turn: Turn, quirks: Quirks) -> list[types.Json]:
+        match turn:
+            case UserTurn():
+                return user(turn)
+            case ModelTurn():
+                return model(turn, quirks)
+            case ToolTurn():
+                return tool(turn, quirks)
+            case _:
+                assert_never(turn)
+
+    return encode_turn
+
+
+def turn_of(message: types.Message, model: types.Model) -> Turn:
+    """Convert a repaired message to a turn for this model."""
+    match message.role:
+        case "user":
+            return UserTurn(message.content)  # type: ignore[arg-type]  # as repaired; no cast(),
+        case "tool":  # which is a call
+            return ToolTurn(message.content)  # type: ignore[arg-type]
+        case "assistant":
+            origin = message.origin
+            same = origin is not None and origin.provider == model.provider
+            same_model = same and origin is not None and origin.model == model.id
+            return ModelTurn(message.content, same, same_model)  # type: ignore[arg-type]
+
+
+# --- encoding --------------------------------------------------------------------------------
+
+
+class EncodedTurn(Frozen):
+    turn: Turn
+    data: bytes
+    """Its JSON items, joined by commas."""
+    size: int
+    """Characters of all turns up to here, roughly."""
+    digest: str
+    """Digest of everything up to here; empty: thoughts are not bound."""
+
+
+class EncodedTurns:
+    """The turns of the last request. For one thread at a time."""
+
+    def __init__(self) -> None:
+        self.turns: list[EncodedTurn] = []
+        self._messages: tuple[types.Message, ...] = ()
+        self._basis: tuple[object, ...] = ()
+        """All else that the JSON of a turn depends on."""
+        self._start = ""
+        self._tools: tuple[types.ToolSpec, ...] = ()
+        self._tools_size = 0
+        self._parts: dict[str, tuple[object, Raw]] = {}
+
+    def part(self, name: str, source: object, make: Callable[[], types.Json]) -> Raw:
+        """Return the JSON of a part that seldom changes; it is made again for another source."""
+        known = self._parts.get(name)
+        if known is None or known[0] != source:
+            known = self._parts[name] = source, Raw(encode_json(make()))
+        return known[1]
+
+    def update(
+        self, request: types.Request, quirks: Quirks, encode: EncodeTurn, start: bytes = b""
+    ) -> list[types.Json]:
+        """Encode the request's turns, as far as they are new; return the items of the last one, in
+        which the caller may set marks. `start`: everything before the turns, if thoughts are bound.
+        """
+        model, messages = request.model, tuple(request.messages)
+        if not request.repaired:
+            messages = repaired(messages, model.images)
+        basis = model, quirks, start
+        if basis != self._basis:
+            self._basis, self._messages = basis, ()
+            self._start = sha256(start).hexdigest() if start else ""
+        known = same_start(self._messages, messages)
+        del self.turns[known:]
+        items: list[types.Json] = []
+        for message in messages[known:]:
+            items = self._add(turn_of(message, model), quirks, encode)
+        self._messages = messages
+        if request.tools is not self._tools:
+            self._tools, self._tools_size = request.tools, tools_size(request.tools)
+        return items or encode(self.turns[-1].turn, quirks)
+
+    def _add(self, turn: Turn, quirks: Quirks, encode: EncodeTurn) -> list[types.Json]:
+        size, digest = (self.turns[-1].size, self.digest) if self.turns else (0, self._start)
+        if digest and isinstance(turn, ModelTurn):
+            turn = fitting(turn, digest, encode, quirks)
+        items = encode(turn, quirks)
+        data = b",".join(map(encode_json, items))
+        digest = sha256(digest.encode() + data).hexdigest() if digest else ""
+        self.turns.append(EncodedTurn(turn, data, size + turn_size(turn), digest))
+        return items
+
+    @property
+    def size(self) -> int:
+        """Characters of all turns and tools, roughly."""
+        return self._tools_size + self.turns[-1].size
+
+    @property
+    def digest(self) -> str:
+        """Digest of the whole request, to which thoughts of its answer are bound; empty: none."""
+        return self.turns[-1].digest
+
+    def earlier(self) -> list[types.Json]:
+        """Return the items of all turns but the last, for a list of all items."""
+        data = b",".join([turn.data for turn in self.turns[:-1]])
+        return [Raw(data)] if data else []
+
+
+def fitting(turn: ModelTurn, digest: str, encode: EncodeTurn, quirks: Quirks) -> ModelTurn:
+    """Return the turn without the thoughts made with another prefix than `digest`."""
+    blocks: list[types.Block] = []
+    for block in turn.blocks:
+        if isinstance(block, types.Reasoning):
+            made_with = (block.opaque or {}).get(PREFIX)
+            if made_with != _before(blocks, digest, encode, quirks):
+                continue
+        blocks.append(block)
+    return turn if len(blocks) == len(turn.blocks) else replace(turn, blocks=tuple(blocks))
+
+
+def bound(
+    finished: types.Finished, digest: str, encode: EncodeTurn, quirks: Quirks
+) -> types.Finished:
+    """Return the answer with each thought bound to its prefix; `digest` is the request's."""
+    blocks: list[types.Block] = []
+    for block in finished.content:
+        if isinstance(block, types.Reasoning):
+            prefix = _before(blocks, digest, encode, quirks)
+            block = replace(block, opaque={**(block.opaque or {}), PREFIX: prefix})
+        blocks.append(block)
+    return replace(finished, content=tuple(blocks))
+
+
+def _before(blocks: list[types.Block], digest: str, encode: EncodeTurn, quirks: Quirks) -> str:
+    """Return the digest of the request and of the blocks before in the same answer."""
+    if not blocks:
+        return digest
+    said = ModelTurn(tuple(blocks), same_provider=True, same_model=True)  # type: ignore[arg-type]
+    data = b",".join(map(encode_json, encode(said, quirks)))
+    return sha256(digest.encode() + data).hexdigest()
+
+
+# --- parts of a request that several APIs encode alike ---------------------------------------
+
+
+def result_text(result: types.ToolResult) -> str:
+    """Return a result's text in one piece; never empty, because some servers refuse that."""
+    text = "\n".join(types.texts_in(result.content))
+    if text.strip():
+        return text
+    return "(see the image)" if images_of(result) else "(no output)"
+
+
+def images_of(result: types.ToolResult) -> list[types.Image]:
+    return [block for block in result.content if isinstance(block, types.Image)]
+
+
+def base64_of(image: types.Image) -> str:
+    from binascii import b2a_base64  # deferred: images are rare
+
+    return b2a_base64(image.data, newline=False).decode()
+
+
+def data_url(image: types.Image) -> str:
+    return f"data:{image.mime_type};base64,{base64_of(image)}"
+
+
+def wire_id(id: str) -> str:
+    """Return a tool id with characters every server accepts; same for a call and its result."""
+    if 0 < len(id) <= MAX_ID and id.isascii() and id.replace("_", "").replace("-", "").isalnum():
+        return id
+    safe = "".join(
+        char if char.isascii() and (char.isalnum() or char in "_-") else "_" for char in id
+    )
+    if safe == id and 0 < len(id) <= MAX_ID:
+        return id  # nothing but _ and -
+    return f"{safe[: MAX_ID - 13]}_{_digest(id)[:12]}"
+
+
+def short_id(id: str) -> str:
+    """Return a tool id of nine letters and digits, the only form that Mistral accepts."""
+    if len(id) == 9 and id.isascii() and id.isalnum():
+        return id
+    return _digest(id)[:9]
+
+
+def _digest(id: str) -> str:
+    return sha256(whole_characters(id).encode()).hexdigest()
+
+
+def args_of(call: types.ToolCall) -> dict[str, types.Json]:
+    """Return the arguments to send as the model's; invalid ones are sent as empty."""
+    return call.args if call.args is not None else {}
+
+
+def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
+    """Convert a tool's schema to the object schema that every API requires."""
+    out = {"type": "object", **schema}
+    if out.get("type") == "object" and not isinstance(out.get("properties"), dict):
+        out["properties"] = {}
+    return out
+
+
+def output_limit(request: types.Request, size: int, usual: int = DEFAULT_OUTPUT) -> int:
+    """Return the answer's token limit: as requested, within the model's limit and window.
+
+    `size`: of all turns and tools together. `usual`: default if the request sets none.
+    """
+    model = request.model
+    wanted = request.max_output or min(model.max_output, usual)
+    size += len(request.system)
+    room = model.context_window - size // 4  # a token is roughly four characters
+    return max(min(wanted, model.max_output, room), min(1_024, model.max_output), 1)
+
+
+def tools_size(tools: Iterable[types.ToolSpec]) -> int:
+    """Return the approximate characters of the tools."""
+    return sum(len(tool.description) + 400 for tool in tools)
+
+
+def turn_size(turn: Turn) -> int:
+    """Return the approximate characters of a turn; an image counts by its tokens."""
+    blocks: Iterable[object]
+    if turn.kind == "tool":
+        blocks = [block for result in turn.results for block in result.content]
+    else:
+        blocks = turn.blocks
+    size = 0
+    for block in blocks:
+        if type(block) is types.Text or isinstance(block, types.Reasoning):
+            size += len(block.text)
+        else:
+            size += IMAGE_TOKENS * 4 if isinstance(block, types.Image) else 200
+    return size

@@ -9,26 +9,29 @@ code: handles only frames, ids and a child process.
 from __future__ import annotations
 
 import os
-import subprocess
+import signal
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 from msgspec import UNSET
 
 from zot.bugs import report_bug
-from zot.client_commands import ClientCommands, said, word
+from zot.client_commands import ClientCommands, changed_fields, word
 from zot.errors import BusyError as BusyError
 from zot.errors import ClosedError as ClosedError
 from zot.errors import CommandError as CommandError
 from zot.errors import ZotError as ZotError
 from zot.home import RPC_TOKEN
-from zot.lines import LineSplitter, LineTooLong, encode_line, ready
+from zot.lines import LineSplitter, LineTooLong
 from zot.provider.types import Image as Image
+from zot.rpc_process import ClientTimeoutError as ClientTimeoutError
+from zot.rpc_process import RpcProcess
+from zot.rpc_process import ServerGoneError as ServerGoneError
 from zot.text import Frozen
 from zot.wire import frames, shapes
 from zot.wire.commands import AddedMessage, RunCommand
@@ -40,28 +43,12 @@ from zot.wire.shapes import AgentShape
 from zot.wire.zot import Command, Hello, HelloData, RunEnd, Started
 
 MAX_FRAME = 256 * 1024 * 1024
-STDERR_KEPT = 64 * 1024
+"""Maximum length of a frame, in bytes."""
 STOP_SECONDS = 5.0
+"""Time for the child to end by itself, and again after SIGTERM."""
 
 Event = EventFrame | Unknown
-T = TypeVar("T")
-
-
-class ServerGoneError(ZotError):
-    """The child has ended, or wrote an invalid frame. `returncode` is None if it still runs."""
-
-    code = "server_gone"
-
-    def __init__(self, message: str, returncode: int | None) -> None:
-        super().__init__(message)
-        self.returncode = returncode
-
-
-class ClientTimeoutError(ZotError):
-    """The child did not answer in time."""
-
-    code = "timeout"
-
+Listener = Callable[[Event], None]
 
 ServerGone = ServerGoneError
 ClientTimeout = ClientTimeoutError
@@ -105,9 +92,7 @@ class EventIterator(Iterator[Event]):
 
     def close(self) -> None:
         """Abort the run if it has not ended, and wait until it has stopped."""
-        with self._condition:
-            over = self.ended or self._client._gone is not None
-        if not over:
+        if not (self.ended or self._client._server.gone):
             self._client.request("abort", target=self.id, **for_agent(self.agent))
             for _ in self:
                 pass
@@ -123,15 +108,17 @@ class EventIterator(Iterator[Event]):
         self.ended = isinstance(event, frames.Done | frames.RunSuspended)
 
     def _wait(self) -> None:
-        def ready() -> bool:
-            return bool(self._waiting) or self.ended or self._client._gone is not None
+        server = self._client._server
 
-        if not self._condition.wait_for(ready, self._timeout):
+        def can_go_on() -> bool:
+            return bool(self._waiting or self.ended or server.gone)
+
+        if not self._condition.wait_for(can_go_on, self._timeout):
             raise ClientTimeoutError(
                 f"no event for {self._timeout:g} s; the run goes on: abort it, or read on"
             )
-        if not self._waiting and not self.ended and self._client._gone is not None:
-            raise self._client._gone
+        if server.gone and not self._waiting and not self.ended:
+            raise server.gone
 
 
 class Client(ClientCommands):
@@ -146,7 +133,7 @@ class Client(ClientCommands):
         token: str = "",
         features: Sequence[str] = (),
         timeout: float = 60.0,
-        on_event: Callable[[Event], None] = lambda event: None,
+        on_event: Listener = lambda event: None,
     ) -> None:
         """Start the command. A token or features are sent in a `hello` and must be accepted.
 
@@ -162,31 +149,30 @@ class Client(ClientCommands):
             raise TypeError(f"command must be a list of words, not {command!r}")
         self.timeout = timeout
         self._condition = threading.Condition()
-        self._write_lock = threading.Lock()
-        self._answers: dict[str, Response | None] = {}
-        self._starting: dict[str, EventIterator] = {}
+        """Guards the runs and listeners; notified of each event and of the end."""
         self._runs: dict[str, deque[EventIterator]] = {"": deque()}
         """Runs of each agent, in the order of their events; the process's own agent is ""."""
-        self._listeners: dict[str, Callable[[Event], None]] = {"": on_event}
-        self._heard: SimpleQueue[tuple[Callable[[Event], None], Event] | None] = SimpleQueue()
-        """Queue of events for the listeners; None marks its end."""
-        self._gone: ServerGoneError | None = None
+        self._listeners: dict[str, Listener] = {"": on_event}
+        self._unclaimed: SimpleQueue[tuple[Listener, Event] | None] = SimpleQueue()
+        """Events for the listeners; None marks the end."""
         self._closed = False
-        self._several = False
+        self._has_agents = False
         """Whether frames may name their agent."""
-        self._next_id = 0
-        self._stderr = bytearray()
-        self._process = _spawn(command, cwd, env, token)
-        self._threads = [
-            threading.Thread(target=work, name=name, daemon=True)
-            for work, name in (
-                (self._read, "client-read"),
-                (self._read_stderr, "client-stderr"),
-                (self._pass_on, "client-events"),
-            )
-        ]
-        for thread in self._threads:
-            thread.start()
+        environment = dict(os.environ if env is None else env)
+        if token:
+            environment[RPC_TOKEN] = token
+        self._server: RpcProcess[Response] = RpcProcess(
+            command,
+            cwd=cwd,
+            env=environment,
+            lines=LineSplitter(MAX_FRAME),
+            on_line=self._take,
+            on_end=self._end,
+        )
+        self._listening = threading.Thread(
+            target=self._call_listeners, name="client-events", daemon=True
+        )
+        self._listening.start()
         if token or features:
             try:
                 self.hello(token, features)
@@ -197,7 +183,7 @@ class Client(ClientCommands):
     # --- the process ------------------------------------------------------------------------
 
     def hello(self, token: str = "", features: Sequence[str] = ()) -> HelloData:
-        self._several = self._several or "agents" in features
+        self._has_agents = self._has_agents or "agents" in features
         return self._tell(Hello(token, tuple(features) or None)).data_as(HelloData)
 
     def ping(self) -> None:
@@ -209,7 +195,7 @@ class Client(ClientCommands):
         self,
         agent: str = "",
         *,
-        on_event: Callable[[Event], None] = lambda event: None,
+        on_event: Listener = lambda event: None,
         **fields: Any,
     ) -> ClientAgent:
         """Open another agent in the child (feature `agents`). The fields are those of the command:
@@ -244,40 +230,31 @@ class Client(ClientCommands):
             self._listeners.pop(agent, None)
 
     def request(self, type: str, **fields: Any) -> Response:
-        return self._answer(self._send(type, fields))
+        id, answer = self._expect()
+        return self._response(id, answer, type, fields)
 
     # --- the child ---------------------------------------------------------------------------
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._server.pid
 
     @property
     def stderr(self) -> str:
         """The last bytes that the child wrote to stderr, as text."""
-        return bytes(self._stderr).decode("utf-8", "replace")
+        return self._server.stderr
 
     def close(self) -> int:
         """End the child by closing its input, or by signals; return its exit code. May be called
         again."""
         with self._condition:
             self._closed = True
-            running = any(self._runs.values())
-        if running:
-            self._process.terminate()  # after the end of input alone it would finish its runs
-        assert self._process.stdin is not None
-        with self._write_lock:
-            self._process.stdin.close()
-        for stop in (self._process.terminate, self._process.kill):
-            try:
-                self._process.wait(STOP_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                stop()
-        code = self._process.wait()
-        for thread in self._threads:
-            if thread is not threading.current_thread():  # a listener may close the client
-                thread.join(STOP_SECONDS)
+            is_running = any(self._runs.values())
+        if is_running:
+            self._server.signal(signal.SIGTERM)  # the end of input alone would let it finish
+        code = self._server.end(STOP_SECONDS)
+        if self._listening is not threading.current_thread():  # a listener may close the client
+            self._listening.join(STOP_SECONDS)
         return code
 
     def __enter__(self) -> Self:
@@ -289,19 +266,18 @@ class Client(ClientCommands):
     # --- inside: sending ---------------------------------------------------------------------
 
     def _run(self, command: Command, timeout: float | None, agent: str = "") -> EventIterator:
-        # Registered before the response comes: the reading thread queues the run when accepted.
-        with self._condition:
-            id = self._new_id()
-            self._starting[id] = run = EventIterator(self, id, timeout, agent)
-        # After a timeout of the response it stays registered: a late response must still queue
-        # it, or its events would go to another run.
-        self._send(word(command), said(command) | for_agent(agent), id)
-        answer = self._answer(id)
+        id, answer = self._expect()
+        run = EventIterator(self, id, timeout, agent)
+        # The reading thread queues the run with its response, before the events that follow; also
+        # when nobody waits for the response any more, or its events would go to another run.
+        answer.add_done_callback(lambda answer: self._queue_run(run, answer))
+        fields = changed_fields(command) | for_agent(agent)
+        response = self._response(id, answer, word(command), fields)
         if isinstance(command, RunCommand):
-            run.ran = answer.data_as(shapes.CommandRan)
+            run.ran = response.data_as(shapes.CommandRan)
             run.queued = run.ran.queued
         else:
-            started = answer.data_as(Started)
+            started = response.data_as(Started)
             run.queued, run.resumed, run.end = started.queued, started.resumed, started.end
         return run
 
@@ -310,59 +286,22 @@ class Client(ClientCommands):
         with self._condition:
             if not self._runs.get(agent):
                 raise BusyError(f"there is nothing to {type}: no prompt of this client runs")
-        self.request(type, **said(command), **for_agent(agent))
+        self.request(type, **changed_fields(command), **for_agent(agent))
 
-    def _send(self, type: str, fields: dict[str, Any], id: str = "") -> str:
-        with self._condition:
-            if self._closed:
-                raise ClosedError("the client was closed")
-            if self._gone is not None:
-                raise self._gone
-            id = id or self._new_id()
-            self._answers[id] = None
+    def _expect(self) -> tuple[str, Future[Response]]:
+        if self._closed:
+            raise ClosedError("the client was closed")
+        return self._server.expect()
+
+    def _response(
+        self, id: str, answer: Future[Response], type: str, fields: Mapping[str, Any]
+    ) -> Response:
+        """Send a command and wait for its response."""
+        self._server.send(id, type, fields, self.timeout)
         try:
-            self._write(encode_line({"id": id, "type": type, **fields}))
-        except BaseException:
-            with self._condition:
-                self._answers.pop(id, None)
-            raise
-        return id
-
-    def _new_id(self) -> str:
-        self._next_id += 1
-        return str(self._next_id)
-
-    def _write(self, line: bytes) -> None:
-        assert self._process.stdin is not None
-        deadline = time.monotonic() + self.timeout
-        with self._write_lock:
-            fd = self._process.stdin.fileno()
-            view = memoryview(line)
-            while view:
-                if not ready(writing=(fd,), timeout=deadline - time.monotonic()):
-                    if len(view) < len(line):
-                        self._process.terminate()  # nothing can be sent after half a line
-                    raise ClientTimeoutError(
-                        f"the child did not read its input for {self.timeout:g} s"
-                    )
-                try:
-                    view = view[os.write(fd, view) :]
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    return  # the child has ended: waiting for the response reports that
-
-    def _answer(self, id: str) -> Response:
-        with self._condition:
-            arrived = self._condition.wait_for(
-                lambda: self._answers[id] is not None or self._gone is not None, self.timeout
-            )
-            response = self._answers.pop(id)
-            if response is None:
-                if self._gone is not None:
-                    raise self._gone
-                assert not arrived
-                raise ClientTimeoutError(f"no answer within {self.timeout:g} s")
+            response = answer.result(self.timeout)
+        except TimeoutError:
+            raise ClientTimeoutError(f"no answer within {self.timeout:g} s") from None
         if not response.success:
             error = "refused" if response.error is UNSET else response.error
             raise CommandError(error, code=None if response.code is UNSET else response.code)
@@ -370,29 +309,15 @@ class Client(ClientCommands):
 
     # --- inside: reading ---------------------------------------------------------------------
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        splitter = LineSplitter(MAX_FRAME)
-        problem = ""
-        with self._process.stdout as stdout:
-            try:
-                while data := os.read(stdout.fileno(), 65536):
-                    for line in splitter.feed(data):
-                        self._line(line)
-            except FrameError as error:
-                problem = str(error)
-                self._process.terminate()
-        self._end(problem)
-
-    def _line(self, line: bytes | LineTooLong) -> None:
+    def _take(self, line: bytes | LineTooLong) -> None:
         if isinstance(line, LineTooLong):
             raise FrameError(f"a frame is longer than {line.limit} bytes")
         frame = parse_frame(line)
-        agent = agent_of(line) if self._several else ""
+        if isinstance(frame, Response):
+            self._server.answer(frame.id, frame)
+            return
+        agent = agent_of(line) if self._has_agents else ""
         with self._condition:
-            if isinstance(frame, Response):
-                self._response(frame)
-                return
             if runs := self._runs.get(agent):
                 runs[0]._put(frame)
                 if runs[0].ended:
@@ -401,50 +326,31 @@ class Client(ClientCommands):
                 return
             listener = self._listeners.get(agent)
         if listener is not None:
-            self._heard.put((listener, frame))
+            self._unclaimed.put((listener, frame))
 
-    def _pass_on(self) -> None:
+    def _queue_run(self, run: EventIterator, answer: Future[Response]) -> None:
+        if answer.exception() is not None or not answer.result().success:
+            return
+        data = answer.result().data
+        with self._condition:
+            if isinstance(data, dict) and data.get("started"):
+                self._runs.setdefault(run.agent, deque()).append(run)
+            else:
+                run.ended = True
+
+    def _call_listeners(self) -> None:
         """Call listeners, outside the reading thread, so that they may wait for a response."""
-        while (heard := self._heard.get()) is not None:
-            listener, event = heard
+        while (unclaimed := self._unclaimed.get()) is not None:
+            listener, event = unclaimed
             try:
                 listener(event)
             except Exception as error:
                 report_bug(error)  # a bug of the listener must not stop the client
 
-    def _response(self, response: Response) -> None:
-        id = response.id if isinstance(response.id, str) else ""
-        run = self._starting.pop(id, None)
-        if run is not None and response.success:
-            if isinstance(response.data, dict) and response.data.get("started"):
-                self._runs.setdefault(run.agent, deque()).append(run)
-            else:
-                run.ended = True
-        if id in self._answers:  # otherwise the requester has stopped waiting
-            self._answers[id] = response
-            self._condition.notify_all()
-
-    def _end(self, problem: str) -> None:
-        try:
-            code: int | None = self._process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        if code is not None:  # wait for the rest of stderr, which is part of the error
-            self._threads[1].join(STOP_SECONDS)
-        how = "closed its output" if code is None else f"ended with exit code {code}"
-        said = self.stderr.strip()
-        text = problem or f"the server {how}"
+    def _end(self) -> None:
         with self._condition:
-            self._gone = ServerGoneError(f"{text}; stderr: {said}" if said else text, code)
             self._condition.notify_all()
-        self._heard.put(None)
-
-    def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as stderr:
-            while data := os.read(stderr.fileno(), 65536):
-                self._stderr += data
-                del self._stderr[:-STDERR_KEPT]
+        self._unclaimed.put(None)
 
 
 class ClientAgent(ClientCommands):
@@ -489,29 +395,3 @@ def agent_of(line: bytes) -> str:
 
 def for_agent(agent: str) -> dict[str, str]:
     return {"agent": agent} if agent else {}
-
-
-def _spawn(
-    command: Sequence[str],
-    cwd: str | os.PathLike[str] | None,
-    env: Mapping[str, str] | None,
-    token: str,
-) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ if env is None else env)
-    if token:
-        environment[RPC_TOKEN] = token
-    try:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=environment,
-            bufsize=0,
-        )
-    except OSError as error:
-        raise ServerGoneError(f"cannot start {list(command)!r}: {error}", None) from error
-    assert process.stdin is not None
-    os.set_blocking(process.stdin.fileno(), False)
-    return process

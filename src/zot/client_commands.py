@@ -56,7 +56,7 @@ class ClientCommands:
         raise NotImplementedError
 
     def _tell(self, command: Command) -> Response:
-        return self.request(word(command), **said(command))
+        return self.request(word(command), **changed_fields(command))
 
     def _run(self, command: Command, timeout: float | None) -> EventIterator:
         raise NotImplementedError
@@ -230,7 +230,7 @@ def word(command: Command) -> str:
     return str(command.__struct_config__.tag)
 
 
-def said(command: Command) -> dict[str, Any]:
+def changed_fields(command: Command) -> dict[str, Any]:
     """Return the fields that differ from their default, so that older servers understand them."""
     return {
         field.encode_name: value

@@ -259,7 +259,7 @@ def test_a_child_that_never_answers_times_out():
             client.ping()
         with pytest.raises(ClientTimeoutError, match="did not read its input"):
             client.prompt("x" * 500_000)
-        client._process.kill()
+        client._server.signal(signal.SIGKILL)
 
 
 def test_a_late_answer_is_passed_over():

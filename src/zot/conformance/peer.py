@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from zot.lines import ready
+from zot.lines import LINE_ERRORS, LineCutter, LineTooLong
+from zot.rpc_process import ClientTimeoutError, RpcProcess, ServerGoneError
 
+STOP_SECONDS = 3.0
 Frame = dict[str, Any]
 
 
@@ -34,25 +33,19 @@ class DrivenServer:
         """The lines that are JSON objects."""
         self._ended = False
         self._reading = threading.Lock()
-        self._stderr = bytearray()
+        self._cutter = LineCutter()
         try:
-            self._process = subprocess.Popen(
-                list(command),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+            self._server: RpcProcess[Frame] = RpcProcess(
+                command,
                 cwd=cwd,
-                env=dict(env),
-                start_new_session=True,
+                env=env,
+                lines=self._cutter,
+                on_line=self._take,
+                on_end=self._end,
+                own_session=True,
             )
-        except OSError as error:
-            raise Unfinished(f"cannot start {list(command)!r}: {error}") from error
-        self._threads = [
-            threading.Thread(target=self._read_stdout, name="peer-stdout", daemon=True),
-            threading.Thread(target=self._read_stderr, name="peer-stderr", daemon=True),
-        ]
-        for thread in self._threads:
-            thread.start()
+        except ServerGoneError as error:
+            raise Unfinished(str(error)) from error
 
     # --- sending -----------------------------------------------------------------------------
 
@@ -61,26 +54,16 @@ class DrivenServer:
         self.send_raw(b"".join(msgspec.json.encode(command) + b"\n" for command in commands))
 
     def send_raw(self, data: bytes) -> None:
-        assert self._process.stdin is not None
-        fd = self._process.stdin.fileno()
-        os.set_blocking(fd, False)
-        deadline = time.monotonic() + self._seconds
-        while data:
-            if not ready(writing=(fd,), timeout=deadline - time.monotonic()):
-                raise Unfinished(f"it did not read its input for {self._seconds:g} s")
-            try:
-                data = data[os.write(fd, data[:65536]) :]
-            except BlockingIOError:
-                continue
-            except OSError:
-                return  # it has ended; the next check sees its last output
+        try:
+            self._server.write(data, self._seconds)
+        except ClientTimeoutError:
+            raise Unfinished(f"it did not read its input for {self._seconds:g} s") from None
 
     def end_input(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._server.close_input()
 
     def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
+        self._server.signal(number)
 
     def not_reading(self) -> threading.Lock:
         """Return a lock; while it is held, the output is not read."""
@@ -123,12 +106,10 @@ class DrivenServer:
         return frames[: at + 1]
 
     def exit_code(self) -> int:
-        try:
-            return self._process.wait(self._seconds)
-        except subprocess.TimeoutExpired:
-            raise Unfinished(
-                f"it did not exit within {self._seconds:g} s; {self.last_words()}"
-            ) from None
+        code = self._server.wait(self._seconds)
+        if code is None:
+            raise Unfinished(f"it did not exit within {self._seconds:g} s; {self.last_words()}")
+        return code
 
     def drained(self) -> list[Frame]:
         """Wait until the output has ended; return all frames."""
@@ -138,27 +119,16 @@ class DrivenServer:
             return list(self.frames)
 
     def last_words(self) -> str:
-        if self._ended:  # the reason may reach stderr shortly after stdout ended
-            self._threads[1].join(1.0)
         shown = " ".join(str(frame.get("type")) for frame in self.frames[-6:]) or "nothing"
-        said = bytes(self._stderr[-300:]).decode("utf-8", "replace").strip()
+        said = self._server.stderr[-300:].strip()
         return f"last frames: {shown}" + (f"; stderr: {said}" if said else "")
 
     # --- end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End the process, whatever its state."""
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(3)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        for thread in self._threads:
-            thread.join(3)
+        self._server.signal(signal.SIGTERM)
+        self._server.end(STOP_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -166,30 +136,26 @@ class DrivenServer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _read_stdout(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as stdout:
-            for line in stdout:
-                with self._reading:
-                    pass
-                try:
-                    frame = msgspec.json.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    frame = None
-                with self._condition:
-                    self.lines.append(line)
-                    if isinstance(frame, dict):
-                        self.frames.append(frame)
-                    self._condition.notify_all()
+    def _take(self, line: bytes | LineTooLong) -> None:
+        assert isinstance(line, bytes)  # a cutter has no limit
+        with self._reading:
+            pass
+        try:
+            frame = msgspec.json.decode(line)
+        except LINE_ERRORS:
+            frame = None
+        with self._condition:
+            self.lines.append(line)
+            if isinstance(frame, dict):
+                self.frames.append(frame)
+            self._condition.notify_all()
+
+    def _end(self) -> None:
+        for rest in filter(None, self._cutter.feed(b"\n")):  # a last line without its end
+            self._take(rest)
         with self._condition:
             self._ended = True
             self._condition.notify_all()
-
-    def _read_stderr(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as stderr:
-            while data := os.read(stderr.fileno(), 65536):
-                self._stderr += data
 
 
 def count_of(frames: Sequence[Frame], kind: str) -> int:

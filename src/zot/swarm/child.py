@@ -1,22 +1,26 @@
-"""A `zot rpc` child process of the supervisor: requests with responses, and all other frames."""
+"""A `zot rpc` child process of the supervisor, for its event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import itertools
 import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from zot.lines import LineSplitter, LineTooLong, encode_line
+from zot.lines import LineSplitter, LineTooLong
 from zot.observe.facts import fields_of
+from zot.rpc_process import ClientTimeoutError, RpcProcess, ServerGoneError
 from zot.swarm.task import SwarmError
 
 ANSWER_SECONDS = 60.0
 STOP_SECONDS = 10.0
-STDERR_KEPT = 8 * 1024
+STDERR_LENGTH = 8 * 1024
+"""Characters of stderr that are shown: the last ones."""
 MAX_FRAME = 64 * 1024 * 1024
+"""Maximum length of a frame, in bytes; longer ones are dropped."""
+MAX_UNREAD = 1000
+"""Frames that may wait for the event loop; then the child is not read until it catches up."""
 
 
 class ChildGone(SwarmError):
@@ -30,29 +34,36 @@ class AgentDoor(Protocol):
 
 
 class AgentChild:
-    """A running local agent. `on_frame` gets each line that is no response to a request."""
+    """A running local agent. `on_frame` gets each frame that is no response to a request; an
+    OSError that it raises kills the child and is raised by `stop` and `ended`."""
 
     def __init__(self, on_frame: Callable[[bytes, dict[str, Any]], None]) -> None:
         self._on_frame = on_frame
-        self._ids = itertools.count(1)
-        self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._stderr = bytearray()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._unread = threading.Semaphore(MAX_UNREAD)
+        self._failure: OSError | None = None
         self.gone = asyncio.Event()
 
-    async def start(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
-        pipe = asyncio.subprocess.PIPE
+    def start(self, command: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *command, cwd=cwd, env=dict(env), stdin=pipe, stdout=pipe, stderr=pipe
+            self._server: RpcProcess[dict[str, Any]] = RpcProcess(
+                command,
+                cwd=cwd,
+                env=env,
+                lines=LineSplitter(MAX_FRAME),
+                on_line=self._take,
+                on_end=self._end,
             )
-        except OSError as error:
-            raise SwarmError(f"cannot start {command[0]!r} in {cwd!r}: {error.strerror}") from error
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._read_stderr())]
+        except ServerGoneError as error:
+            raise SwarmError(f"{error} (in {cwd!r})") from error
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._server.pid
+
+    @property
+    def stderr(self) -> str:
+        return self._server.stderr.strip()[-STDERR_LENGTH:]
 
     async def request(self, type: str, **fields: Any) -> dict[str, Any]:
         """Send a command; return the data of its response.
@@ -60,16 +71,14 @@ class AgentChild:
         Raises:
             SwarmError: it was refused. ChildGone: the process has ended.
         """
-        id = f"swarm-{next(self._ids)}"
-        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._answers[id] = answer
         try:
-            self._send({"id": id, "type": type, **fields})
-            response = await asyncio.wait_for(answer, ANSWER_SECONDS)
-        except TimeoutError as error:
+            id, answer = self._server.expect()
+            await asyncio.to_thread(self._server.send, id, type, fields, ANSWER_SECONDS)
+            response = await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
+        except ServerGoneError as error:
+            raise ChildGone("the agent's process has ended") from error
+        except (ClientTimeoutError, TimeoutError) as error:
             raise SwarmError(f"no answer to {type!r} within {ANSWER_SECONDS:.0f} s") from error
-        finally:
-            self._answers.pop(id, None)
         if response.get("success") is not True:
             raise SwarmError(str(response.get("error") or f"{type!r} was refused"))
         data = response.get("data")
@@ -77,60 +86,43 @@ class AgentChild:
 
     async def stop(self) -> int:
         """Close stdin and wait; kill the process if it does not exit. Return the exit code."""
-        stdin = self._process.stdin
-        if stdin is not None:
-            stdin.close()
+        self._server.close_input()
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
+            await asyncio.wait_for(self.gone.wait(), STOP_SECONDS)
         except TimeoutError:
             self.kill()
         return await self.ended()
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGKILL)
+        self._server.signal(signal.SIGKILL)
 
     async def ended(self) -> int:
-        code = await self._process.wait()
-        await asyncio.gather(*self._tasks)
-        return code
+        """Wait until all its output is read; return the exit code."""
+        await self.gone.wait()
+        if self._failure is not None:
+            raise self._failure
+        return self._server.end(0)
 
-    def said(self) -> str:
-        return self._stderr.decode(errors="replace").strip()
+    # --- the reading thread ------------------------------------------------------------------
 
-    def _send(self, fields: dict[str, Any]) -> None:
-        stdin = self._process.stdin
-        if stdin is None or stdin.is_closing() or self.gone.is_set():
-            raise ChildGone("the agent's process has ended")
-        stdin.write(encode_line(fields))
-
-    async def _read(self) -> None:
-        stdout = self._process.stdout
-        assert stdout is not None
-        splitter = LineSplitter(MAX_FRAME)
-        try:
-            while data := await stdout.read(65536):
-                for line in splitter.feed(data):
-                    if not isinstance(line, LineTooLong):
-                        self._take(line)
-        finally:
-            self.gone.set()
-            for answer in self._answers.values():
-                if not answer.done():
-                    answer.set_exception(ChildGone("the agent's process has ended"))
-
-    def _take(self, line: bytes) -> None:
-        fields = fields_of(line)
-        if not fields:
+    def _take(self, line: bytes | LineTooLong) -> None:
+        if isinstance(line, LineTooLong):
             return
-        answer = self._answers.get(str(fields.get("id"))) if "command" in fields else None
-        if answer is not None and not answer.done():
-            answer.set_result(fields)
-        else:
-            self._on_frame(line, fields)
+        fields = fields_of(line)
+        if "command" in fields and self._server.answer(fields.get("id"), fields):
+            return
+        if fields:
+            self._unread.acquire()
+            self._loop.call_soon_threadsafe(self._pass_on, line, fields)
 
-    async def _read_stderr(self) -> None:
-        stderr = self._process.stderr
-        assert stderr is not None
-        while data := await stderr.read(65536):
-            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self.gone.set)
+
+    def _pass_on(self, line: bytes, fields: dict[str, Any]) -> None:
+        self._unread.release()
+        if self._failure is None:
+            try:
+                self._on_frame(line, fields)
+            except OSError as error:
+                self._failure = error
+                self.kill()

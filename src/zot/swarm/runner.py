@@ -248,7 +248,7 @@ class AgentRunner:
         agent = supervised.agent
         child = AgentChild(lambda line, fields: self._frame(supervised, line, fields))
         environment = own_environ({**self.environment, **supervised.environment})
-        await child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
+        child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
         supervised.note(AgentStarted(agent.attempt + 1, child.pid))
@@ -274,7 +274,7 @@ class AgentRunner:
         self.ledger.release(self._pids() - {str(child.pid)})
         if not agent.waiting:
             await self._keep(supervised, tree)
-        supervised.note(Exited(code, child.said() if agent.waiting else ""))
+        supervised.note(Exited(code, child.stderr if agent.waiting else ""))
 
     def _note_model(self, supervised: Supervised, provider: str, model: str) -> None:
         window = 0

@@ -54,6 +54,7 @@ from zot.tools.source import BuiltinTools
 if TYPE_CHECKING:
     from zot.runtime import task as task_tool
     from zot.runtime.durable import Durable
+    from zot.swarm.task import Conversation
     from zot.swarm.tool import SwarmSource
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
@@ -142,7 +143,8 @@ def _build(
     # The approval is last: a person is not prompted for a call that another guard refuses.
     hooks = hooks if approval is None else (*hooks, approval)
     agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
-    texts = _texts(setup, skills)
+    offered = _allows(setup.options, SkillTool.name)
+    texts = SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
     parts = RuntimeParts(
         models=models,
         cwd=setup.cwd,
@@ -162,8 +164,12 @@ def _build(
     for source in task:
         source.use(runtime)
     for agents in swarm:
-        agents.use(runtime)
-    return _resumed(runtime, plan)
+        agents.use(partial(conversation_of, runtime))
+    if plan.session is not None:  # go on with its model and reasoning level, unless a flag sets one
+        flags = setup.flags
+        named = bool(flags.model or flags.provider)
+        runtime.sessions.adopt(model=not named, level=flags.reasoning is None)
+    return runtime
 
 
 def _agent(
@@ -189,11 +195,6 @@ def _agent(
     )
     agent.resume()
     return agent
-
-
-def _task_depth(options: Options, default: bool) -> int:
-    """Return the levels of agents below the first one that the tool `task` may open."""
-    return MAX_TASK_DEPTH if (default if options.tasks is None else options.tasks) else 0
 
 
 def _allows(options: Options, tool: str) -> bool:
@@ -225,6 +226,19 @@ def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
         swarm_tool.SwarmSource(
             around.home, around.environ, options.swarm_budget, agent_words(setup)
         ),
+    )
+
+
+def conversation_of(runtime: Runtime) -> Conversation:
+    """Return what swarm agents that are started from a runtime have in common with it."""
+    from zot.swarm.task import Conversation
+
+    return Conversation(
+        runtime.models.current,
+        runtime.cwd,
+        runtime.session.id,
+        runtime.approvals.asked_tools(),
+        runtime.shell.jailed,
     )
 
 
@@ -266,7 +280,8 @@ class Common:
         self.supervisor = supervisor
         self.extension_hosts = SharedHosts()
         self.agents = Agents(self._build)
-        self.depth = _task_depth(plan.setup.options, added.tasks)
+        tasks = plan.setup.options.tasks
+        self.depth = MAX_TASK_DEPTH if (added.tasks if tasks is None else tasks) else 0
         """Levels of agents that the model may open below the first one."""
 
     def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
@@ -357,15 +372,6 @@ def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
     }
 
 
-def _resumed(runtime: Runtime, plan: Plan) -> Runtime:
-    """Set the runtime's model and reasoning level from the session, unless a flag sets them."""
-    if plan.session is not None:
-        flags = plan.setup.flags
-        named = bool(flags.model or flags.provider)
-        runtime.adopt_session(model=not named, level=flags.reasoning is None)
-    return runtime
-
-
 def _durable(setup: Setup, agent: Agent) -> Durable | None:
     options = setup.options
     if not options.durable:
@@ -389,11 +395,6 @@ def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> Shar
         return SharedSupervisor(redactor.secrets)
     key = setup.options.api_key
     return SharedSupervisor(redactor.secrets, secret_names(setup), (key,) if key else ())
-
-
-def _texts(setup: Setup, skills: Sequence[Skill]) -> tuple[SkillSource, PromptSource]:
-    offered = _allows(setup.options, SkillTool.name)
-    return SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
 
 
 # --- tools -----------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ def test_an_abort_before_the_run_starts_still_ends_it():
         it.block_on = blocker
         first = it.runtime.prompt("one", tag="one")
         second = it.runtime.prompt("two", tag="two")
-        assert it.runtime.tags() == ["one", "two"]
+        assert it.runtime.runs.tags() == ["one", "two"]
         assert it.runtime.abort("two")
         assert not it.runtime.abort("three")
         blocker.set()
@@ -591,7 +591,7 @@ def test_follow_ups_come_one_by_one_or_all_at_once():
         turns = [calls("wait"), {"text": "ok", "repeat": True}]
         wait = SmallTool("wait", lambda *_, gate=gate: str(gate.wait(PATIENCE)))
         with Recorder(turns, tools=[wait]) as it:
-            it.runtime.deliver("follow_up", one_at_a_time=not all_at_once)
+            it.runtime.queue.deliver("follow_up", one_at_a_time=not all_at_once)
             run_ = it.runtime.prompt("go")
             it.wait_for(events.ToolStarted)
             it.runtime.follow("one")
@@ -606,7 +606,7 @@ def test_a_message_for_nobody_is_refused_or_kept():
     with Recorder([OK]) as it:
         assert it.runtime.steer("x") is False
         assert it.runtime.follow("y") is False
-        assert it.runtime.clear_queue() == ([], [])
+        assert it.runtime.queue.clear() == ([], [])
         assert it.runtime.steer("kept", keep=True) is False
         told, _ = it.prompt("go")
         texts = [event.message.content[0].text for event in of(told, events.UserMessage)]
@@ -621,7 +621,7 @@ def test_the_queue_of_messages_is_bounded():
             it.runtime.steer("x", keep=True)
         with pytest.raises(CommandError, match="queue_full"):
             it.runtime.steer("x", keep=True)
-        steering, follow_up = it.runtime.clear_queue()
+        steering, follow_up = it.runtime.queue.clear()
         assert (len(steering), follow_up) == (runs_module.MAX_QUEUE, [])
 
 
@@ -635,7 +635,7 @@ def test_no_message_is_lost_when_it_comes_as_the_run_ends():
             assert run_.ended.wait(PATIENCE)
         texts = [event.message.content[0].text for event in of(it.events, events.UserMessage)]
         assert sum(text.startswith("s") for text in texts) == heard
-        assert it.runtime.clear_queue() == ([], [])
+        assert it.runtime.queue.clear() == ([], [])
 
 
 # --- limits ------------------------------------------------------------------------------------
@@ -848,7 +848,7 @@ def test_the_system_prompt_is_made_once_a_conversation_and_guards_may_replace_it
         it.prompt()
         assert len(made) == 1
         assert {request.system for request in it.requests} == {"mine"}
-        it.runtime.clear()
+        it.runtime.sessions.clear()
         it.prompt()
         assert len(made) == 2
 
@@ -899,12 +899,12 @@ def test_state_is_busy_exactly_until_done():
 
     def look(event, run):
         if isinstance(event, events.TurnEnd):
-            seen.append(it.runtime.busy)
+            seen.append(it.runtime.runs.busy)
 
     with Recorder([OK], listeners=[look]) as it:
         it.prompt()
         assert seen == [True]
-        assert it.runtime.busy is False
+        assert it.runtime.runs.busy is False
         state = it.runtime.state()
         assert (state.busy, state.queued, state.message_count) == (False, 0, 2)
         assert state.cwd == "/work"
@@ -933,21 +933,21 @@ def test_what_changes_the_agent_needs_it_idle():
         run_ = it.runtime.prompt("go")
         it.wait_for(events.ToolStarted)
         for change in (
-            it.runtime.clear,
-            lambda: it.runtime.set_model("scripted"),
-            lambda: it.runtime.set_reasoning("low"),
-            lambda: it.runtime.set_messages(()),
+            it.runtime.sessions.clear,
+            lambda: it.runtime.models.set("scripted"),
+            lambda: it.runtime.models.set_reasoning("low"),
+            lambda: it.runtime.sessions.set_messages(()),
         ):
             with pytest.raises(BusyError, match="agent is busy"):
                 change()
         gate.set()
         assert run_.ended.wait(PATIENCE)
-        it.runtime.set_reasoning("low")
+        it.runtime.models.set_reasoning("low")
         assert it.runtime.state().reasoning == "low"
-        it.runtime.set_messages(it.session.messages()[:1])
+        it.runtime.sessions.set_messages(it.session.messages()[:1])
         assert it.runtime.state().message_count == 1
-        assert it.runtime.set_model("scripted").id == "scripted"
-        it.runtime.clear()
+        assert it.runtime.models.set("scripted").id == "scripted"
+        it.runtime.sessions.clear()
         assert it.runtime.state().message_count == 0
         usable(it)
 
@@ -956,9 +956,9 @@ def test_another_models_client_is_let_go():
     other = OddProvider()
     with Recorder([], provider=OddProvider()) as it:
         before = it.agent.provider
-        it.runtime.models.provider = other
-        it.runtime.models.model = replace(MODEL, id="other")
-        it.runtime.set_model("other")
+        it.models.provider = other
+        it.models.model = replace(MODEL, id="other")
+        it.runtime.models.set("other")
         assert before.closed == 1
         assert it.agent.provider is other
 
@@ -1063,7 +1063,7 @@ def test_counts_are_taken_up_from_a_session_that_was_read_back():
     assert again.agent.cumulative.total == 7
     assert again.agent.context_tokens > 0
     with again:
-        again.runtime.use_session(Session())
+        again.runtime.sessions.use(Session())
         assert again.agent.cumulative.total == 0
         assert again.runtime.state().message_count == 0
         usable(again)

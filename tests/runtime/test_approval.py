@@ -440,7 +440,7 @@ def test_what_is_allowed_for_the_session_is_listed_and_can_be_taken_back() -> No
     approval.use_model(Model("m", "p", "scripted", ask="person"))
     decided(approval)
     assert approval.rules() == [Rule("bash", "this session")]
-    approval.remove_rule(Rule("bash", "this session"))
+    approval.remove_rule("bash", "this session")
     assert approval.rules() == []
 
 

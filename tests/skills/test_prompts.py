@@ -76,7 +76,7 @@ def test_those_of_a_project_need_its_trust(tmp_path, monkeypatch):
     def names(*flags):
         setup = resolve(parse([*flags, "--provider", "openai", "--api-key", "k"]), around({}))
         runtime = build_runtime(Plan(setup), RuntimeClient())
-        listed = [info.name for info in runtime.commands()]
+        listed = [info.name for info in runtime.commands.all()]
         runtime.release()
         return listed
 

@@ -21,6 +21,7 @@ from zot.home import of_process
 from zot.provider.catalog import SCRIPTED as MODEL
 from zot.provider.scripted import ScriptedProvider
 from zot.runtime.client import RuntimeClient
+from zot.runtime.commands import Commands
 from zot.runtime.sources import Sources
 from zot.settings.options import Options, parse
 from zot.settings.plan import Plan
@@ -214,7 +215,8 @@ def test_the_prompt_names_them_and_the_tool_reads_them(place):
 
 def expand(text, skills):
     agent = Agent(provider=ScriptedProvider([]), model=MODEL, session=Session())
-    return Sources([SkillSource(skills, offered=True)], agent, None).expand(text)
+    sources = Sources([SkillSource(skills, offered=True)], agent, None)
+    return Commands(sources, lambda what: None).expand(text)
 
 
 def test_a_slash_at_the_beginning_of_a_prompt_is_replaced(place):
@@ -239,7 +241,7 @@ def test_a_run_offers_skills_unless_told_not_to(place):
     runtime = runtime_for()
     assert "skill" in runtime.agent.toolbox.names
     assert "- write-zot-extension [builtin]" in runtime.agent._make_system()
-    assert runtime.expand("/skill:write-zot-extension").startswith("# Skill: write-zot")
+    assert runtime.commands.expand("/skill:write-zot-extension").startswith("# Skill: write-zot")
     for flags in (["--no-skills"], ["--no-tools"], ["--tools", "read"]):
         runtime = runtime_for(*flags)
         assert "skill" not in runtime.agent.toolbox.names

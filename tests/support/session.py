@@ -76,10 +76,11 @@ class Recorder(RuntimeClient):
         self.block_on = None
         """An event of threading that the client waits for before it takes an event."""
         self._news = threading.Condition()
+        self.models = OneModel(self.provider, model)
         self.runtime = Runtime(
             self.agent,
             RuntimeParts(
-                models=OneModel(self.provider, model),
+                models=self.models,
                 cwd="/work",
                 client=self,
                 listeners=listeners,

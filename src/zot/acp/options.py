@@ -22,14 +22,14 @@ ON, OFF = "on", "off"
 
 def modes(runtime: Runtime) -> shapes.ModeState:
     known = tuple(shapes.AcpMode(id, name, text) for id, (name, text) in MODES.items())
-    return shapes.ModeState(runtime.approval_mode, known)
+    return shapes.ModeState(runtime.approvals.mode, known)
 
 
 def config_options(runtime: Runtime, *, switches: bool) -> tuple[shapes.AcpConfig, ...]:
     """Return all options with their values. `switches`: the client supports boolean options."""
-    model = runtime.model
+    model = runtime.models.current
     thinking = levels(model)
-    level = clamped(runtime.settings.reasoning, model)
+    level = clamped(runtime.agent.settings.reasoning, model)
     words = tuple(shapes.SelectOption(id, name, text) for id, (name, text) in MODES.items())
     return (
         shapes.SelectConfig("model", "Model", "model", model_value(model), _models(runtime)),
@@ -40,7 +40,7 @@ def config_options(runtime: Runtime, *, switches: bool) -> tuple[shapes.AcpConfi
             level,
             tuple(shapes.SelectOption(word, word.capitalize()) for word in thinking),
         ),
-        shapes.SelectConfig("mode", "Approval", "mode", runtime.approval_mode, words),
+        shapes.SelectConfig("mode", "Approval", "mode", runtime.approvals.mode, words),
         _jail(runtime.state().jail, switches=switches),
     )
 
@@ -59,7 +59,7 @@ def model_value(model: Model) -> str:
 
 def _models(runtime: Runtime) -> tuple[shapes.SelectOption, ...] | tuple[shapes.SelectGroup, ...]:
     """Return the available models, grouped by provider if there are several."""
-    present = runtime.model
+    present = runtime.models.current
     try:
         models = list(runtime.models.all())[:MAX_MODELS]
     except ZotError:
@@ -82,13 +82,13 @@ def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
         case "model", str():
             _set_model(runtime, value)
         case "reasoning", str():
-            runtime.set_reasoning(_level(value), while_busy=True, clamp=True)
+            runtime.models.set_reasoning(_level(value), while_busy=True, clamp=True)
         case "mode", str():
             set_mode(runtime, value)
         case "jail", bool():
-            runtime.set_jail(value)
+            runtime.shell.set_jail(value)
         case "jail", "on" | "off":
-            runtime.set_jail(value == ON)
+            runtime.shell.set_jail(value == ON)
         case "model" | "reasoning" | "mode" | "jail", _:
             raise CommandError(f"the option {id!r} cannot be {value!r}")
         case _:
@@ -100,15 +100,15 @@ def _set_model(runtime: Runtime, value: str) -> None:
     provider, _, id = value.partition("/")
     offered = any((model.provider, model.id) == (provider, id) for model in runtime.models.all())
     if offered:
-        runtime.set_model(id, provider, later=True)
+        runtime.models.set(id, provider, later=True)
     else:
-        runtime.set_model(value, later=True)
+        runtime.models.set(value, later=True)
 
 
 def set_mode(runtime: Runtime, value: str) -> None:
     for mode in get_args(ApprovalMode):
         if mode == value:
-            runtime.set_approval_mode(mode)
+            runtime.approvals.set_mode(mode)
             return
     raise CommandError(f"there is no mode {value!r}: {', '.join(MODES)}")
 

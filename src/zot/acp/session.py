@@ -84,15 +84,15 @@ class AcpSession(RuntimeClient):
         )
         self.runtime: Runtime = build_runtime(plan, self, added)
         if setup_options.yolo:
-            self.runtime.set_approval_mode("yolo")
+            self.runtime.approvals.set_mode("yolo")
         session = self.runtime.session
         self.id = session.id
         self.cwd = plan.setup.cwd
-        info = self.runtime.session_info()
+        info = self.runtime.sessions.info()
         title = info.title or info.first_text
         shown = call_ids(session.path())
         self._encoder = UpdateEncoder(self.cwd, wire.abilities.session, title, shown)
-        self._encoder.window = self.runtime.model.context_window
+        self._encoder.window = self.runtime.models.current.context_window
 
     # --- updates for the client --------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class AcpSession(RuntimeClient):
     def show_commands(self) -> None:
         """Send the slash commands, if they changed; waits until extensions are ready."""
         try:
-            infos = self.runtime.commands(self._closed)
+            infos = self.runtime.commands.all(self._closed)
         except (ZotError, Cancelled):
             return
         shown = [shapes.AvailableCommand(COMPACT, "Summarise the conversation so far")]
@@ -155,7 +155,7 @@ class AcpSession(RuntimeClient):
         """Raises ZotError: there is no such option or value."""
         options.set_option(self.runtime, id, value)
         if id == "mode":
-            self._put([shapes.ModeChanged(self.runtime.approval_mode)])
+            self._put([shapes.ModeChanged(self.runtime.approvals.mode)])
         return self.options()
 
     def set_mode(self, mode: str) -> None:
@@ -233,7 +233,7 @@ class AcpSession(RuntimeClient):
             if prompt.cancel.is_set():
                 self.runtime.abort(prompt)
             return
-        result = self.runtime.run_typed(text, prompt.cancel)
+        result = self.runtime.commands.run_typed(text, prompt.cancel)
         if result is None or result.action == "prompt":
             self._run(prompt, *((text,) if result is None else (result.text, result.call)))
             return
@@ -276,9 +276,9 @@ class AcpSession(RuntimeClient):
 
     def listen(self, event: Event, run: Run | None) -> None:
         with self._lock:
-            self._encoder.window = self.runtime.model_in_use.context_window
+            self._encoder.window = self.runtime.models.in_use.context_window
             if isinstance(event, events.ToolAllowed):  # the file's new content is known only now
-                change = self.runtime.planned_change(event.call)
+                change = self.runtime.history.planned_change(event.call)
                 self._encoder.will_change(event.call.id, change)
             self._put(self._encoder.encode(event, time.monotonic()))
             if self._encoder.holds_back:
@@ -334,7 +334,7 @@ class AcpSession(RuntimeClient):
             except CommandError:
                 pass  # it timed out, or was aborted, meanwhile
 
-        change = self.runtime.planned_change(asked.call)
+        change = self.runtime.history.planned_change(asked.call)
         wire_id = self._encoder.call_id(asked.call.id)
         params = questions.permission(self.id, asked, wire_id, change, self.cwd)
         self._approvals[asked.id] = self._wire.ask(questions.PERMISSION, params, take)
@@ -356,7 +356,7 @@ class AcpSession(RuntimeClient):
 
     def _answer_person(self, ask: events.ExtensionAsk, answer: PersonAnswer) -> None:
         try:
-            self.runtime.answer(ask.id, **asdict(answer))
+            self.runtime.dialogs.answer(ask.id, **asdict(answer))
         except CommandError:
             pass  # no longer needed
 

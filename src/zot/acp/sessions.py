@@ -152,7 +152,7 @@ class AcpSessions:
         _wait_until_free(path, cancel)
         planned = plan(replace(options, session=path), self._around)
         session = self._add(planned, request.mcp_servers)
-        session.runtime.adopt_session()  # flags apply to new sessions only
+        session.runtime.sessions.adopt()  # flags apply to new sessions only
         if replay:
             session.replay(cancel)
         self._wire.answer(id, session.opened(new=False))

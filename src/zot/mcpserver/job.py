@@ -113,7 +113,7 @@ class McpJob(RuntimeClient):
             if planned.session is not None:
                 planned.session.close()
             raise
-        if runtime.jail_root not in ("", self._folder):
+        if runtime.shell.jail_root not in ("", self._folder):
             # The directory was replaced by a link after the check. A jail holds it open, so it
             # cannot change from here on.
             runtime.close(timeout=CLOSE_SECONDS)
@@ -156,16 +156,16 @@ class McpJob(RuntimeClient):
         """Return the run when it has ended; None: a command did all the work."""
         arguments = self._arguments
         if isinstance(arguments, ReplyArguments):
-            runtime.adopt_session()  # the server's own model is for new tasks
+            runtime.sessions.adopt()  # the server's own model is for new tasks
         if arguments.model:
-            runtime.set_model(arguments.model)
+            runtime.models.set(arguments.model)
         if arguments.reasoning:
-            runtime.set_reasoning(arguments.reasoning)
+            runtime.models.set_reasoning(arguments.reasoning)
         self._runtime = runtime
-        command = runtime.run_typed(arguments.prompt, self._cancel)
+        command = runtime.commands.run_typed(arguments.prompt, self._cancel)
         prompt, call = arguments.prompt, None
         if command is None:
-            runtime.check_typed(prompt)
+            runtime.commands.check_typed(prompt)
         else:
             if command.action == "error":
                 raise CommandError(command.text, code="extension")
@@ -173,7 +173,7 @@ class McpJob(RuntimeClient):
                 self._said = command.text
                 return None
             prompt, call = command.text, command.call
-        limits = lower(runtime.settings.limits, arguments)
+        limits = lower(runtime.agent.settings.limits, arguments)
         run = runtime.prompt(prompt, tag=self, limits=limits, call=call)
         if self._cancel.is_set():  # aborted before the prompt was accepted
             runtime.abort(self)
@@ -203,7 +203,7 @@ class McpJob(RuntimeClient):
             "session_id": runtime.session.id,
             "text": text,
             "stop": stop,
-            "model": f"{runtime.model.provider}/{runtime.model.id}",
+            "model": f"{runtime.models.current.provider}/{runtime.models.current.id}",
             "input_tokens": usage.input + usage.cache_read + usage.cache_write - _read(before),
             "output_tokens": usage.output - before.output,
         }
@@ -295,7 +295,7 @@ class McpJob(RuntimeClient):
         with self._lock:
             self._open.pop(ask.id, None)
         try:
-            self._runtime.answer(ask.id, **asdict(forms.answer_of(ask, answer)))
+            self._runtime.dialogs.answer(ask.id, **asdict(forms.answer_of(ask, answer)))
         except ZotError:
             pass  # likewise
 

@@ -60,7 +60,7 @@ class Actions:
             case commands.GetAvailableModels():
                 return {"models": [pi_replies.model(model) for model in runtime.models.all()]}
             case commands.GetAvailableThinkingLevels():
-                return {"levels": [level_word(level) for level in levels(runtime.model)]}
+                return {"levels": [level_word(level) for level in levels(runtime.models.current)]}
             case commands.GetSessionStats():
                 state = runtime.state()
                 used, window = state.context_tokens, state.model.context_window
@@ -84,24 +84,24 @@ class Actions:
 
     def _state(self) -> dict[str, Json]:
         runtime = self._server.runtime
-        session, settings = runtime.session, runtime.settings
-        running = runtime.running
+        session, settings = runtime.session, runtime.agent.settings
+        running = runtime.runs.running
         kind = running.kind if running is not None else None
         path, name = path_of(session), session.title
         modes = {False: "all", True: "one-at-a-time"}
         return {
-            "model": pi_replies.model(runtime.model),
-            "thinkingLevel": level_word(clamped(settings.reasoning, runtime.model)),
+            "model": pi_replies.model(runtime.models.current),
+            "thinkingLevel": level_word(clamped(settings.reasoning, runtime.models.current)),
             "isStreaming": kind == "prompt",
             "isCompacting": kind == "compact",
-            "steeringMode": modes[runtime.delivers_one("steering")],
-            "followUpMode": modes[runtime.delivers_one("follow_up")],
+            "steeringMode": modes[runtime.queue.delivers_one("steering")],
+            "followUpMode": modes[runtime.queue.delivers_one("follow_up")],
             **({"sessionFile": path} if path else {}),
             "sessionId": session.id,
             **({"sessionName": name} if name else {}),
             "autoCompactionEnabled": settings.compact_at is not None,
             "messageCount": pi_replies.count(session.messages()),
-            "pendingMessageCount": len(runtime.steering) + len(runtime.follow_up),
+            "pendingMessageCount": len(runtime.queue.steering) + len(runtime.queue.follow_up),
         }
 
     # --- models and levels -------------------------------------------------------------------
@@ -128,20 +128,20 @@ class Actions:
         named = scoped(runtime.models, self._server.setup.options.models)
         around = named or list(runtime.models.all())
         names = [(model.provider, model.id) for model in around]
-        now = (runtime.model.provider, runtime.model.id)
+        now = (runtime.models.current.provider, runtime.models.current.id)
         if len(around) < 2 and now in names:
             return None
         at = names.index(now) + 1 if now in names else 0
         chosen = self._use(*names[at % len(names)])
-        level = level_word(clamped(runtime.settings.reasoning, chosen))
+        level = level_word(clamped(runtime.agent.settings.reasoning, chosen))
         shown = pi_replies.model(chosen)
         return {"model": shown, "thinkingLevel": level, "isScoped": bool(named)}
 
     def _cycle_level(self) -> Json:
-        have = levels(self._runtime.model)
+        have = levels(self._runtime.models.current)
         if len(have) < 2:
             return None
-        now = clamped(self._runtime.settings.reasoning, self._runtime.model)
+        now = clamped(self._runtime.agent.settings.reasoning, self._runtime.models.current)
         at = have.index(now) + 1
         self._server.set_level(have[at % len(have)])
         return {"level": level_word(have[at % len(have)])}
@@ -149,10 +149,10 @@ class Actions:
     def _use(self, provider: str, id: str) -> Model:
         """Switch the model; while a prompt runs, from the next prompt on."""
         try:
-            model = self._runtime.set_model(id, provider, later=True)
+            model = self._runtime.models.set(id, provider, later=True)
         except (AuthError, ConfigError) as error:
             raise ConfigError(f"model not found: {provider}/{id} ({error})") from error
-        self._server.set_level(self._runtime.settings.reasoning)
+        self._server.set_level(self._runtime.agent.settings.reasoning)
         return model
 
     # --- sessions ----------------------------------------------------------------------------
@@ -165,9 +165,9 @@ class Actions:
         text: dict[str, Json] = {}
         match command:
             case commands.NewSession(parent):
-                runtime.new_session(parent or "")
+                runtime.sessions.new(parent or "")
             case commands.SwitchSession(path):
-                runtime.load_session(path)
+                runtime.sessions.load(path)
             case commands.Fork(id):
                 entry = session.entries.get(id)
                 if entry is None or not pi_replies.is_own(entry):
@@ -185,7 +185,7 @@ class Actions:
 
     def _copy(self, entries: list[Entry]) -> None:
         said = any(isinstance(entry.body, Message) for entry in entries)
-        self._runtime.fork_entries(entries if said else (), path_of(self._runtime.session))
+        self._runtime.sessions.fork_entries(entries if said else (), path_of(self._runtime.session))
 
     # --- the shell, exports, commands --------------------------------------------------------
 
@@ -198,11 +198,11 @@ class Actions:
             server.put([BashUpdate(text, incoming.id)])
 
         def entry(ran: ShellOutput) -> Body:
-            self._runtime.note_choice()
+            self._runtime.models.record()
             shown = shell_message(ran, hidden=hidden)
             return from_pi(shown) or Custom("message", {"message": shown})
 
-        return shell_answer(self._runtime.run_shell(command, show=show, entry=entry, cancel=cancel))
+        return shell_answer(self._runtime.shell.run(command, show=show, entry=entry, cancel=cancel))
 
     def export_html(self, target: str | None) -> dict[str, Json]:
         runtime = self._server.runtime
@@ -211,11 +211,11 @@ class Actions:
         return {"path": export.export_html(runtime.session, target, Path(runtime.cwd))}
 
     def list_commands(self) -> dict[str, Json]:
-        return {"commands": [_listed(info) for info in self._runtime.commands()]}
+        return {"commands": [_listed(info) for info in self._runtime.commands.all()]}
 
     def run_command(self, text: str) -> CommandResult | None:
         """Run a typed command; return the prompt to start, if any."""
-        result = self._runtime.run_typed(text)
+        result = self._runtime.commands.run_typed(text)
         if result is None:
             return CommandResult("", "prompt", text)
         if result.action == "error":
@@ -248,7 +248,7 @@ class Actions:
                     id, "allow" if confirmed else "deny", "" if confirmed else "the user said no"
                 )
             else:
-                self._runtime.answer(
+                self._runtime.dialogs.answer(
                     id,
                     value=answer.value,
                     confirmed=bool(answer.confirmed),

@@ -39,8 +39,8 @@ def run(plan: Plan, prompt: str, generation: str) -> int:
         client,
         Additions(sessions=lambda: sessions, check_extensions=False, owns_process=True),
     )
-    runtime.change_settings(**pi_actions.COMPACTION)
-    model = runtime.model
+    runtime.models.change_settings(**pi_actions.COMPACTION)
+    model = runtime.models.current
     client.encoder.use_model(model.provider, model.id, model.api)
     meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
     client.writer.put(PI.writer(meta, None).head())

@@ -87,9 +87,9 @@ class PiServer(LineServer):
         runtime = build_runtime(plan, self, added)
         super().__init__()
         self.built = runtime
-        runtime.deliver("steering", one_at_a_time=True)
-        runtime.deliver("follow_up", one_at_a_time=True)
-        runtime.change_settings(**pi_actions.COMPACTION)
+        runtime.queue.deliver("steering", one_at_a_time=True)
+        runtime.queue.deliver("follow_up", one_at_a_time=True)
+        runtime.models.change_settings(**pi_actions.COMPACTION)
         self.actions = pi_actions.Actions(self)
         with self._wire:
             self._show_model()
@@ -107,7 +107,7 @@ class PiServer(LineServer):
 
     def _show_model(self) -> None:
         """Pass the current model to the encoder; hold `_wire`."""
-        model = self.runtime.model_in_use
+        model = self.runtime.models.in_use
         self.encoder.use_model(model.provider, model.id, model.api)
 
     def can_answer(self, what: Question) -> bool:
@@ -124,7 +124,7 @@ class PiServer(LineServer):
         return pi.decode(line).error is None
 
     def closing(self) -> None:
-        self.runtime.abort_shell()
+        self.runtime.shell.abort()
         with self._wire:
             self._ended = True
             self._ticking.notify_all()
@@ -164,7 +164,7 @@ class PiServer(LineServer):
             self.answer(incoming, actions.look(command))
         elif isinstance(command, Slow):
             # Created here, not in the thread, so that an abort right after it finds it.
-            shell = self.runtime.new_shell() if isinstance(command, commands.Bash) else None
+            shell = self.runtime.shell.new_cancel() if isinstance(command, commands.Bash) else None
             self.in_thread(incoming, lambda: self._slow(incoming, command, shell))
         else:
             self._aside(incoming, command)
@@ -188,7 +188,7 @@ class PiServer(LineServer):
                     runtime.abort()
                 self.answer(incoming)
             case commands.ClearQueue():
-                steering, follow_up = runtime.clear_queue()
+                steering, follow_up = runtime.queue.clear()
                 self.answer(incoming, {"steering": steering, "followUp": follow_up})
             case commands.Compact(instructions):
                 runtime.compact(instructions or "", tag=incoming)
@@ -210,7 +210,7 @@ class PiServer(LineServer):
     def _aside(self, incoming: PiIncoming, command: Aside) -> None:
         match command:
             case commands.AbortBash():
-                self.runtime.abort_shell()
+                self.runtime.shell.abort()
                 self.answer(incoming)
             case commands.GetProtocol(generation):
                 if generation is not None:
@@ -250,7 +250,7 @@ class PiServer(LineServer):
         """Start a run, or pass the message to the current one. `call`: a tool to run first, which
         needs a run of its own."""
         runtime = self.runtime
-        running = None if call is not None else runtime.running
+        running = None if call is not None else runtime.runs.running
         if running is not None and running.kind == "prompt" and self.peer.generation != "a":
             if command.streamingBehavior is None:
                 raise CommandError(
@@ -299,17 +299,17 @@ class PiServer(LineServer):
         runtime = self.runtime
         match command:
             case commands.SetSteeringMode(mode):
-                runtime.deliver("steering", one_at_a_time=mode != "all")
+                runtime.queue.deliver("steering", one_at_a_time=mode != "all")
             case commands.SetFollowUpMode(mode):
-                runtime.deliver("follow_up", one_at_a_time=mode != "all")
+                runtime.queue.deliver("follow_up", one_at_a_time=mode != "all")
             case commands.SetAutoCompaction(enabled):
-                runtime.change_settings(compact_at=1.0 if enabled else None)
+                runtime.models.change_settings(compact_at=1.0 if enabled else None)
             case commands.SetAutoRetry(enabled):
-                self._retry = self._retry or runtime.settings.retry
+                self._retry = self._retry or runtime.agent.settings.retry
                 policy = self._retry if enabled else RetryPolicy(max_attempts=1)
-                runtime.change_settings(retry=policy)
+                runtime.models.change_settings(retry=policy)
             case commands.SetSessionName(name):
-                runtime.set_title(name)
+                runtime.sessions.set_title(name)
                 self.put([SessionInfoChanged(name.strip())])
             case _:
                 assert_never(command)
@@ -317,9 +317,9 @@ class PiServer(LineServer):
     def set_level(self, level: Level) -> None:
         """Set the thinking level, clamped to the model's levels; report a change."""
         runtime = self.runtime
-        level = clamped(level, runtime.model)
-        if level != runtime.settings.reasoning:
-            runtime.set_reasoning(level, while_busy=True)
+        level = clamped(level, runtime.models.current)
+        if level != runtime.agent.settings.reasoning:
+            runtime.models.set_reasoning(level, while_busy=True)
             self.put([ThinkingLevelChanged(level_word(level))])
 
     # --- events ------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class PiServer(LineServer):
     def system_message(self) -> PiSystem:
         tools = [
             {"name": spec.name, "description": spec.description, "parameters": spec.schema}
-            for spec in self.runtime.tool_specs()
+            for spec in self.runtime.agent.toolbox.specs
         ]
         text = prompt_for(self.setup, find_skills(self.setup))
         return PiSystem({"prompt": text}, tools, round(time.time() * 1000))
@@ -376,7 +376,7 @@ class PiServer(LineServer):
 
     def _prompt_ended(self, run: Run) -> None:
         runtime = self.runtime
-        if run.stop == "end" and runtime.is_full():
+        if run.stop == "end" and runtime.agent.is_full():
             try:
                 runtime.compact(reason="threshold", tag=SETTLING)
                 return

@@ -162,7 +162,7 @@ class Agents:
         return [self._info(name, runtime) for name, runtime in self.all().items()]
 
     def _info(self, name: str, runtime: Runtime) -> AgentInfo:
-        state, questions = runtime.state(), runtime.questions()
+        state, questions = runtime.state(), runtime.open_questions()
         how: Literal["idle", "running", "waiting"] = "running" if state.busy else "idle"
         return AgentInfo(
             agent=name,

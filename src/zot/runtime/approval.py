@@ -85,14 +85,16 @@ class Approval(Hook):
         client: RuntimeClient | None = None,
         terminal: AskTerminal | None = None,
         seconds: float = 0.0,
+        off: bool = False,
     ) -> None:
         """`tools`: names that need approval; None: the default ones, where the client or the model
-        wants it. `seconds`: how long a request waits; 0: for ever."""
+        wants it. `seconds`: how long a request waits; 0: for ever. `off`: nobody is ever asked."""
         self._tools = tools
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
-        self.mode: ApprovalMode = "ask"
+        self._off = off
+        self.mode: ApprovalMode = "yolo" if off else "ask"
         """Read before each call; may change at any time."""
         self._model_asks: Literal["", "person", "always"] = ""
         self._gone = False
@@ -108,6 +110,12 @@ class Approval(Hook):
         self._suspend: Callable[[], None] | None = None
 
     # --- for the runtime ---------------------------------------------------------------------
+
+    def set_mode(self, mode: ApprovalMode) -> None:
+        """Set the mode, from the next tool call on. Raises ConfigError: there is nobody to ask."""
+        if self._off and mode != "yolo":
+            raise ConfigError("this runtime has nobody to ask before a tool runs")
+        self.mode = mode
 
     def use_model(self, model: Model) -> None:
         """Set the model that makes the calls."""
@@ -170,8 +178,9 @@ class Approval(Hook):
         for_session = [Rule(tool, SESSION) for tool in sorted(self._remembered)]
         return [*(self._rules.all() if self._rules is not None else ()), *for_session]
 
-    def remove_rule(self, rule: Rule) -> None:
+    def remove_rule(self, tool: str, pattern: str) -> None:
         """Remove a rule. Raises CommandError when there is no such rule."""
+        rule = Rule(tool, pattern)
         if rule.pattern == SESSION and rule.tool in self._remembered:
             self._remembered.discard(rule.tool)
         elif self._rules is None or not self._rules.remove(rule):

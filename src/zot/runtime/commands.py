@@ -1,99 +1,79 @@
-"""User input other than prompts: commands of sources, keys for their panels, side questions."""
+"""Slash commands of extensions, skills and prompt files, and the panels of extensions."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from zot.cancel import Cancel
-from zot.core.aside import Aside, SideQuestion
-from zot.core.cost import add
-from zot.core.source import CommandInfo, CommandResult, ExtensionState, PanelSource
-from zot.errors import CommandError, NotFoundError
-from zot.provider.models import Models
-from zot.provider.types import Message, ToolCall, ToolSpec
+from zot.core.source import (
+    CommandInfo,
+    CommandResult,
+    CommandSource,
+    ExtensionState,
+    PanelSource,
+    has_commands,
+)
+from zot.errors import NotFoundError
 from zot.runtime.sources import Sources
-from zot.runtime.workplace import Workplace
 from zot.text import compiled, nearest
 
 RELOAD = "reload-ext"
 """The only command built into zot."""
+_TYPED = r"(?s)/(\S+)(?:\s+(.*))?\Z"
 _COMMAND = r"/([A-Za-z][\w:.-]*)(?=\s|\Z)"
 """Input that can only be a command: a path has more slashes."""
 
 
-class CommandedRuns(Workplace):
-    _sources: Sources
-    models: Models
+class Commands:
+    def __init__(self, sources: Sources, check_idle: Callable[[str], None]) -> None:
+        """`check_idle` raises BusyError if a run is active."""
+        self._sources = sources
+        self._check_idle = check_idle
 
-    def start(self) -> None:
-        """Start extensions; overridden by Runtime."""
+    def all(self, cancel: Cancel | None = None) -> list[CommandInfo]:
+        """Return all commands, each name once. Waits until extensions are ready."""
+        self._sources.start()
+        infos: dict[str, CommandInfo] = {}
+        for source in self._commanding():
+            for info in source.commands(cancel):
+                infos.setdefault(info.name, self._sources.redacted(info))
+        return list(infos.values())
 
-    def ask_aside(
-        self,
-        question: str,
-        show: Callable[[str], None] = lambda text: None,
-        cancel: Cancel | None = None,
-        earlier: Sequence[Message] = (),
-        reads: Callable[[ToolCall], None] = lambda call: None,
-    ) -> Aside:
-        """Ask the model about the conversation without adding to it, even during a run. `show` gets
-        the answer as it streams; `earlier`: messages of the previous side question, for a
-        follow-up; `reads` gets each call that reads files.
-
-        Raises:
-            CommandError: nothing is asked.
-            ProviderError: the model failed.
-            Cancelled: the caller gave up.
-        """
-        if not question.strip():
-            raise CommandError("there is no question")
-        provider = self.models.connect(self.agent.model)  # a separate connection
-        asked = SideQuestion(self.agent, provider, cancel or Cancel(), show=show, reads=reads)
-        try:
-            aside = asked.ask(question, earlier)
-        finally:
-            provider.close()
-        with self._lock:
-            self.agent.cumulative = add(self.agent.cumulative, aside.usage)
-        return aside
-
-    def tool_specs(self) -> Sequence[ToolSpec]:
-        """Return the tool specs that are sent to the model."""
-        return self.agent.toolbox.specs
-
-    def is_full(self) -> bool:
-        """Whether an automatic compaction is due before the next model call."""
-        return self.agent.is_full()
-
-    def expand(self, text: str) -> str:
-        return self._sources.expand(text)
-
-    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        """Return all slash commands. Waits until extensions are ready."""
-        self.start()
-        return self._sources.commands(cancel)
-
-    def run_command(self, name: str, args: str = "", cancel: Cancel | None = None) -> CommandResult:
-        """Run a command of an extension, a skill or a prompt file, and wait for its result.
+    def run(self, name: str, args: str = "", cancel: Cancel | None = None) -> CommandResult:
+        """Run a command and wait for its result.
 
         Raises:
             CommandError: there is no such command.
             BusyError: it is `reload-ext`, and a run is in flight.
             Cancelled: the caller gave up.
         """
-        self.start()
-        if name.removeprefix("/").casefold() == RELOAD:
+        self._sources.start()
+        name = name.removeprefix("/")
+        if name.casefold() == RELOAD:
             names = ", ".join(state.name for state in self.reload_extensions()) or "none"
             return CommandResult("zot", "display", f"reloaded extensions: {names}")
-        return self._sources.run_command(name, args, cancel)
+        result = self._run(name, args, self._commanding(), cancel)
+        if result is None:
+            raise NotFoundError(f"unknown extension command {name!r}")
+        return result
 
     def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
         """Run typed text if it is `/name args` of a command; None: it is a prompt."""
-        if not text.startswith("/"):
+        typed = compiled(_TYPED).match(text)
+        if typed is None:
             return None
-        self.start()
-        return self._sources.run_typed(text, cancel)
+        self._sources.start()
+        return self._run(typed[1], (typed[2] or "").strip(), self._commanding(), cancel)
+
+    def expand(self, text: str) -> str:
+        """Return a prompt for the model, with `/name args` of a skill or prompt file expanded."""
+        typed = compiled(_TYPED).match(text)
+        if typed is None:
+            return text
+        instant = (source for source in self._commanding() if source.instant)
+        result = self._run(typed[1], (typed[2] or "").strip(), instant, None)
+        return text if result is None else result.text
 
     def check_typed(self, text: str, more: Iterable[str] = ()) -> None:
         """Check typed text before it goes to the model, so that a misspelt command costs nothing.
@@ -105,7 +85,7 @@ class CommandedRuns(Workplace):
         typed = compiled(_COMMAND).match(text)
         if typed is None or os.path.exists(typed[0]):  # noqa: PTH110  a text, not a Path
             return  # /tmp is a directory, not a typo
-        names = [*more, *(info.name for info in self.commands())]
+        names = [*more, *(info.name for info in self.all())]
         near = nearest(typed[1], names)
         meant = f" (did you mean /{near[0]}?)" if near else ""
         text = f"there is no command {typed[0]} here{meant}; to ask about it, put a word before it"
@@ -114,8 +94,22 @@ class CommandedRuns(Workplace):
     def reload_extensions(self) -> list[ExtensionState]:
         """Stop all extensions and start those installed now. Raises BusyError."""
         self._check_idle("reload_ext")
-        self.start()
+        self._sources.start()
         return [state for source in self._sources.panels() for state in source.reload()]
+
+    def _commanding(self) -> Iterator[CommandSource]:
+        return (source for source in self._sources.sources if has_commands(source))
+
+    def _run(
+        self, name: str, args: str, sources: Iterable[CommandSource], cancel: Cancel | None
+    ) -> CommandResult | None:
+        for source in sources:
+            own = _named(name, source.commands(cancel))
+            if own or (source.prefix and name.removeprefix(source.prefix) not in ("", name)):
+                return self._sources.redacted(source.run_command(own or name, args, cancel))
+        return None
+
+    # --- panels of extensions ----------------------------------------------------------------
 
     def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
         """Send a key to a panel; does not wait. Raises CommandError: no such extension runs."""
@@ -126,8 +120,18 @@ class CommandedRuns(Workplace):
         self._to_panel(extension, lambda to: to.panel_resize(extension, panel_id, width, height))
 
     def panel_close(self, extension: str, panel_id: str) -> None:
+        """Report that a panel was closed."""
         self._to_panel(extension, lambda to: to.panel_close(extension, panel_id))
 
     def _to_panel(self, extension: str, send: Callable[[PanelSource], bool]) -> None:
         if not any(map(send, self._sources.panels())):
             raise NotFoundError(f"extension {extension!r} is not running")
+
+
+def _named(name: str, infos: Sequence[CommandInfo]) -> str:
+    """Return the command with that name, ignoring case; an exact match is preferred."""
+    names = [info.name for info in infos]
+    if name in names:
+        return name
+    folded = name.casefold()
+    return next((own for own in names if own.casefold() == folded), "")

@@ -53,13 +53,21 @@ class OpenDialogs:
         if nobody:
             self._left_open(suspend)
 
-    def answer(self, id: str, answer: PersonAnswer) -> None:
-        """Pass an answer to the source that asked.
+    def answer(
+        self,
+        id: str,
+        value: str | None = None,
+        *,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """Pass a person's answer to the source that asked.
 
         Raises:
             CommandError: no such question is open.
             SessionError: it cannot be kept, so it does not count; the question stays open.
         """
+        answer = PersonAnswer(value, confirmed, cancelled)
         question = self._asked.get(id)
         known = question is not None and id in self._sources.open_questions()
         if known and question is not None and self._durable is not None:

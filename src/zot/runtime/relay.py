@@ -32,7 +32,7 @@ class Relay(RuntimeClient):
         match event:
             case events.ApprovalRequest() | events.ApprovalResolved():
                 named = replace(event, id=f"{self._name}{BETWEEN}{event.id}")
-                self._parent.tell(named, self._parent.running)
+                self._parent.runs.tell(named, self._parent.runs.running)
             case events.ToolCalled(call):
                 try:
                     self._progress(f"[{self._name}] {call.name}\n")

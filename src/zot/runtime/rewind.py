@@ -8,17 +8,29 @@ changed are reported, and left alone unless forced.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec.structs import replace
 
-from zot.core.changes import FileChange, Files, changes_of, hashed, kept_change
+from zot.core.changes import (
+    FileChange,
+    Files,
+    ShownChange,
+    changes_of,
+    hashed,
+    kept_change,
+    shown_change,
+)
 from zot.core.session import ChangedFile, Contents, Custom, Entry, Session
 from zot.errors import NotFoundError, ToolError
-from zot.provider.types import Message, Text, texts_in
+from zot.provider.types import Message, Text, ToolCall, texts_in
+from zot.runtime.redact import Redactor
+from zot.runtime.runs import Runs
 from zot.text import Frozen
 
+MAX_SHOWN = 512 * 1024
+"""Maximum bytes of a file in a shown change."""
 MAX_TEXT = 500
 """Maximum characters of a prompt in the list of checkpoints."""
 OTHERS = "changed since by someone else"
@@ -53,6 +65,89 @@ class Rewound(Frozen):
     """True: nothing was changed."""
 
 
+class SessionHistory:
+    """The way back in one runtime's session, and the file changes of its tools."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        files: Files | None,
+        redactor: Redactor | None,
+        is_tool_of: Callable[[str, object], bool],
+    ) -> None:
+        """`files`: access to the files that tools change; None: they change none. `is_tool_of`:
+        whether a call of this name reaches a tool of that source."""
+        self._runs = runs
+        self._agent = runs.agent
+        self._files = files
+        self._redactor = redactor
+        self._is_tool_of = is_tool_of
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the prompts of the conversation that `rewind` can go back to, oldest first."""
+        return checkpoints(self._agent.session)
+
+    def rewind(
+        self,
+        to: str = "",
+        *,
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> Rewound:
+        """Rewind to before a prompt (default: the last one): the conversation, the files that tools
+        changed since, or both. Files that something else also changed are left alone, unless
+        `force`. `preview`: only report what would be done.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            CommandError: there is no such checkpoint, or files are not kept.
+            SessionError: the session cannot be written.
+        """
+        with self._runs.idle("rewind"):
+            way = Rewind(self._agent.session, self._files, to)
+            if preview:
+                return way.look(conversation=conversation, files=files)
+            rewound = way.go(conversation=conversation, files=files, force=force)
+            self._agent.forget()
+            return rewound
+
+    def go_to(self, entry: str) -> None:
+        """Continue from any entry of the session, on any branch; files stay as they are.
+
+        Raises:
+            BusyError: a run is in flight; nothing changes.
+            CommandError: there is no such entry.
+        """
+        session = self._agent.session
+        with self._runs.idle("go_to"):
+            if entry not in session.entries:
+                raise NotFoundError(f"the session has no entry {entry!r}")
+            session.move(entry)
+            # The last row of a session file determines where it continues.
+            session.append(Custom("moved", {"to": entry}))
+            self._agent.forget()
+
+    def changed_files(self) -> list[ChangedFile]:
+        """Return the files that tools changed in this session, with diffs from before to now."""
+        session = self._agent.session
+        if self._files is None or session.contents is None:
+            return []
+        changes = _undone(session.entries.values(), session.contents, self._files, True)
+        return [file for file, *_ in changes]
+
+    def planned_change(self, call: ToolCall) -> ShownChange | None:
+        """Return the file change that a call would make, without secrets. None: it changes no file,
+        would fail, or a side exceeds MAX_SHOWN."""
+        if self._files is None or not self._is_tool_of(call.name, self._files):
+            return None
+        planned = self._files.planned(call)
+        if planned is None or max(len(planned.before or b""), len(planned.after)) > MAX_SHOWN:
+            return None
+        return shown_change(planned, str if self._redactor is None else self._redactor.text)
+
+
 def checkpoints(session: Session) -> list[Checkpoint]:
     """Return the checkpoints of the current branch, oldest first."""
     order = {id: place for place, id in enumerate(session.entries)}
@@ -74,13 +169,6 @@ def checkpoints(session: Session) -> list[Checkpoint]:
             )
         )
     return moments
-
-
-def changed_files(session: Session, files: Files | None) -> list[ChangedFile]:
-    """Return all files that tools changed in the session, with diffs from old to current."""
-    if files is None or session.contents is None:
-        return []
-    return [file for file, *_ in _undone(session.entries.values(), session.contents, files, True)]
 
 
 class Rewind:

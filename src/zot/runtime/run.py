@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 
 from zot.bugs import internal_error
 from zot.cancel import Cancel
-from zot.core import events
+from zot.core import changes, events
 from zot.core.agent import UserInput
 from zot.core.events import Event, Replay
-from zot.core.session import Body, Entry
+from zot.core.session import Body, Entry, Session
 from zot.core.toolbox import Begun
-from zot.errors import Cancelled, ProviderError, SessionTaken, ZotError
+from zot.errors import Cancelled, ProviderError, SessionError, SessionTaken, ZotError
 from zot.provider.types import Json, Message, Stop, ToolCall, Usage
 from zot.text import Frozen
 
@@ -47,9 +47,10 @@ class Run:
         self,
         kind: Literal["prompt", "compact"],
         work: Callable[[Run], None],
-        runtime: Runs,
+        runs: Runs,
         tag: object,
         id: str = "",
+        size: int = 0,
     ) -> None:
         self.kind = kind
         self.id = id
@@ -62,8 +63,8 @@ class Run:
         self.error: ZotError | None = None
         self.stop: Stop = "end"
         self._work = work
-        self._runtime = runtime
-        self._wait = runtime.wait
+        self._runs = runs
+        self._wait = runs.client.wait
         self._lock = threading.Lock()
         self._given_up = False
         self._has_ended = False
@@ -72,7 +73,7 @@ class Run:
         self._working = threading.Lock()
         """Held while the work runs."""
         self.ended = threading.Event()
-        self.size = 0
+        self.size = size
         """Approximate bytes of its input, counted while it is queued."""
         self.listening = kind == "prompt"
         """Whether the run still accepts queued messages."""
@@ -91,22 +92,20 @@ class Run:
                 self.turn_open = True
             elif kind is events.TurnEnd:
                 self.turn_open = False
-            self._runtime.tell(event, self)
+            self._runs.tell(event, self)
 
     def append(self, body: Body) -> Entry:
         with self._lock:
-            if self._given_up or self._suspended:
-                raise Cancelled
-            entry = self._runtime.agent.session.append(body)
-            if isinstance(body, Message):
-                durable = self._runtime.durable
-                if body.role == "assistant" and durable is not None:
-                    durable.answered_by_model(self, entry)
+            self._check_alive()
+            entry = self._runs.agent.session.append(body)
+            durable = self._runs.durable
+            if durable is not None and isinstance(body, Message) and body.role == "assistant":
+                durable.answered_by_model(self, entry)
             return entry
 
     def begin(self, call: ToolCall, replay: Replay) -> Begun:
         begun = Begun()
-        durable = self._runtime.durable
+        durable = self._runs.durable
         if durable is not None:
             with self._lock:
                 self._check_alive()
@@ -115,32 +114,32 @@ class Run:
         return begun
 
     def pause(self, call_id: str, state: Json) -> None:
-        durable = self._runtime.durable
+        durable = self._runs.durable
         if durable is not None:
             with self._lock:
                 self._check_alive()
                 durable.pause(self, call_id, state)
 
     def spend(self, usage: Usage) -> None:
-        self._runtime.agent.pay_for_tool(usage, self)
+        self._runs.agent.pay_for_tool(usage, self)
 
     def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
         with self._lock:
             self._check_alive()
-            self._runtime.keep_file(path, before, after)
+            keep_change(self._runs.agent.session, path, before, after)
 
     def _check_alive(self) -> None:
         if self._given_up or self._suspended:
             raise Cancelled
 
     def take_steering(self) -> list[UserInput]:
-        return self._runtime.take("steering", self)
+        return self._runs.queue.take("steering", self)
 
     def has_steering(self) -> bool:
-        return bool(self._runtime.steering)
+        return bool(self._runs.queue.steering)
 
     def take_follow_up(self) -> list[UserInput]:
-        return self._runtime.take("follow_up", self)
+        return self._runs.queue.take("follow_up", self)
 
     # --- durable state -----------------------------------------------------------------------
 
@@ -169,7 +168,7 @@ class Run:
     def work(self) -> bool:
         """Do the work in this thread; False: it was given up, and another thread is conductor."""
         with self._working:
-            self.cancel.watch_with(partial(self._runtime.watch, self))
+            self.cancel.watch_with(partial(self._runs.watch, self))
             self._run()
             self.cancel.watch_with(None)
         return not self._given_up
@@ -183,11 +182,11 @@ class Run:
                 return
             self._given_up = True
             self.stop = "aborted"
-        self._runtime.go_on_without(self)
+        self._runs.go_on_without(self)
 
     def announce_end(self) -> None:
         """Close an open turn and emit Done. Only the conductor calls this, and only once."""
-        error, tell = self.error, self._runtime.tell
+        error, tell = self.error, self._runs.tell
         if self._suspended:
             if error is not None:
                 tell(events.ErrorRaised(str(error), error.code), self)
@@ -235,3 +234,13 @@ class Run:
         """Turn a success into a failure, for errors after the work."""
         if self.stop == "end":
             self.error, self.stop = error, "error"
+
+
+def keep_change(session: Session, path: str, before: bytes | None, after: bytes | None) -> None:
+    """Store a file's content before a tool changes it, if the session keeps contents."""
+    if session.contents is None:
+        return
+    try:
+        session.append(changes.kept_change(session.contents, path, before, after))
+    except SessionError:
+        pass  # the tool's result cannot be written either, and that is reported

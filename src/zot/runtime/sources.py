@@ -1,36 +1,35 @@
-"""The sources of one runtime: provide tools between runs, and commands."""
+"""The sources of one runtime's tools, and the services that it offers to them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent
-from zot.core.events import Event
+from zot.core.events import Event, ExtensionAsk
 from zot.core.source import (
     NEVER,
-    CommandInfo,
-    CommandResult,
-    CommandSource,
     PanelSource,
     PersonAnswer,
+    Question,
     ReadySource,
     ServerState,
     SourceHost,
     ToolSource,
-    has_commands,
     has_panels,
     has_servers,
 )
 from zot.core.tool import ChangingFile, Tool, ToolOutput
 from zot.core.toolbox import Toolbox
-from zot.errors import NotFoundError
-from zot.provider.types import ToolCall
+from zot.provider.types import Model, ToolCall
 from zot.runtime.redact import AnyStruct, Redactor
-from zot.text import compiled
+from zot.runtime.run import keep_change
 
-_TYPED = r"(?s)/(\S+)(?:\s+(.*))?\Z"
+if TYPE_CHECKING:
+    from zot.runtime.runtime import Runtime
 
 
 class GivenTools(ReadySource):
@@ -55,8 +54,8 @@ class Sources:
     ) -> None:
         """`redactor`: applied to all output of sources."""
         self._redactor = redactor
-        self._sources = tuple(sources)
-        self._changing = [source for source in self._sources if source.next_look != NEVER]
+        self.sources = tuple(sources)
+        self._changing = [source for source in self.sources if source.next_look != NEVER]
         self._agent = agent
         self._host = host
         self._tools: list[Tool] = []
@@ -66,7 +65,7 @@ class Sources:
     def start(self) -> None:
         """Start all sources in the background."""
         self._started = True
-        for source in self._sources:
+        for source in self.sources:
             source.start(self._host)
 
     def prepare(self, cancel: Cancel) -> None:
@@ -90,7 +89,7 @@ class Sources:
 
     def refresh(self) -> None:
         """Give the agent a new toolbox if the tools have changed; between runs only."""
-        tools = [tool for source in self._sources for tool in source.tools()]
+        tools = [tool for source in self.sources for tool in source.tools()]
         if tools != self._tools:
             self._tools = tools
             self._agent.set_tools(tools)
@@ -103,77 +102,30 @@ class Sources:
         emit: Callable[[Event], None],
         changing_file: ChangingFile,
     ) -> ToolOutput:
-        """See SourceHost."""
-        others = [source for source in self._sources if source is not asker]
+        """Call a tool of another source than the asker; see SourceHost."""
+        others = [source for source in self.sources if source is not asker]
         tools = [tool for source in others for tool in source.tools()]
         return Toolbox(tools, self._agent.hooks).call(call, cancel, emit, changing_file)
 
     def is_tool_of(self, name: str, owner: object) -> bool:
         """Whether a call of this name reaches a tool of that source."""
-        for source in self._sources:
+        for source in self.sources:
             if any(tool.name == name for tool in source.tools()):
                 return source is owner
         return False
 
     def close(self) -> None:
-        for source in reversed(self._sources):  # earlier sources are needed longest
+        for source in reversed(self.sources):  # earlier sources are needed longest
             source.close()
-
-    # --- commands ----------------------------------------------------------------------------
-
-    def commands(self, cancel: Cancel | None = None) -> list[CommandInfo]:
-        """Return all slash commands, each name once."""
-        infos: dict[str, CommandInfo] = {}
-        for source in self._commanding():
-            for info in source.commands(cancel):
-                infos.setdefault(info.name, self._clean(info))
-        return list(infos.values())
-
-    def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
-        """Run a command. Raises CommandError when there is no such command."""
-        name = name.removeprefix("/")
-        result = self._run(name, args, self._commanding(), cancel)
-        if result is None:
-            raise NotFoundError(f"unknown extension command {name!r}")
-        return result
-
-    def run_typed(self, text: str, cancel: Cancel | None = None) -> CommandResult | None:
-        """Run typed text if it is `/name args` of a command; None: it is a prompt."""
-        typed = text.startswith("/") and compiled(_TYPED).match(text)
-        if not typed:
-            return None
-        return self._run(typed[1], (typed[2] or "").strip(), self._commanding(), cancel)
-
-    def expand(self, text: str) -> str:
-        """Return a prompt for the model, with `/name args` of a skill or prompt file expanded."""
-        typed = text.startswith("/") and compiled(_TYPED).match(text)
-        if not typed:
-            return text
-        instant = (source for source in self._commanding() if source.instant)
-        result = self._run(typed[1], (typed[2] or "").strip(), instant, None)
-        return text if result is None else result.text
-
-    def _commanding(self) -> Iterator[CommandSource]:
-        return (source for source in self._sources if has_commands(source))
-
-    def _run(
-        self, name: str, args: str, sources: Iterable[CommandSource], cancel: Cancel | None
-    ) -> CommandResult | None:
-        for source in sources:
-            own = _named(name, source.commands(cancel))
-            if own or (source.prefix and name.removeprefix(source.prefix) not in ("", name)):
-                return self._clean(source.run_command(own or name, args, cancel))
-        return None
-
-    def _clean(self, said: AnyStruct) -> AnyStruct:
-        return said if self._redactor is None else self._redactor.struct(said)
 
     def servers(self) -> list[ServerState]:
         """Return the states of all MCP servers."""
-        sources = (source for source in self._sources if has_servers(source))
-        return [self._clean(state) for source in sources for state in source.servers()]
+        sources = (source for source in self.sources if has_servers(source))
+        return [self.redacted(state) for source in sources for state in source.servers()]
 
-    # --- what extensions show ----------------------------------------------------------------
+    def redacted(self, output: AnyStruct) -> AnyStruct:
+        """Return a source's output without secrets."""
+        return output if self._redactor is None else self._redactor.struct(output)
 
     def open_questions(self) -> list[str]:
         return [id for source in self.panels() for id in source.open_questions()]
@@ -182,13 +134,54 @@ class Sources:
         return any(source.answer(id, answer) for source in self.panels())
 
     def panels(self) -> Iterator[PanelSource]:
-        return (source for source in self._sources if has_panels(source))
+        return (source for source in self.sources if has_panels(source))
 
 
-def _named(name: str, infos: Sequence[CommandInfo]) -> str:
-    """Return the command with that name, ignoring case; an exact match is preferred."""
-    names = [info.name for info in infos]
-    if name in names:
-        return name
-    folded = name.casefold()
-    return next((own for own in names if own.casefold() == folded), "")
+class RuntimeHost:
+    """Services of a runtime for its sources; implements core.source.SourceHost."""
+
+    def __init__(self, runtime: Runtime, redactor: Redactor | None) -> None:
+        self._runtime = runtime
+        self._redactor = redactor
+
+    @property
+    def model(self) -> Model:
+        return self._runtime.models.current
+
+    @property
+    def session_id(self) -> str:
+        return self._runtime.session.id
+
+    @property
+    def questions_before(self) -> int:
+        durable = self._runtime.runs.durable
+        return 0 if durable is None else durable.journal.state.dialogs
+
+    def show(self, event: Event) -> None:
+        """Send an unsolicited event. It is dropped while the client does not read: it must neither
+        fill the memory nor block, because guards answer over the same channel."""
+        event = event if self._redactor is None else self._redactor.struct(event)
+        if isinstance(event, ExtensionAsk):
+            self._runtime.dialogs.ask(event)
+        elif not self._runtime.client.overfull():
+            self._runtime.runs.tell(event)
+
+    def add_listener(
+        self, listener: Callable[[Event, object], None], *, first: bool = False
+    ) -> None:
+        self._runtime.runs.add_listener(listener, first=first)
+
+    def can_answer(self, what: Question) -> bool:
+        return self._runtime.client.can_answer(what)
+
+    def submit(self, text: str, slash: bool) -> bool:
+        return self._runtime.client.submit(text, slash)
+
+    def tools_changed(self) -> None:
+        self._runtime.sources.refresh()
+
+    def call_tool(
+        self, asker: ToolSource, call: ToolCall, cancel: Cancel, emit: Callable[[Event], None]
+    ) -> ToolOutput:
+        keep = partial(keep_change, self._runtime.session)
+        return self._runtime.sources.call_tool(asker, call, cancel, emit, keep)

@@ -152,9 +152,9 @@ class TaskTool:
             )
         except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
             raise errors.ToolError(f"the task cannot be started: {error}") from error
-        child.add_listener(lambda event, _: _pay(event, context))
+        child.runs.add_listener(lambda event, _: _pay(event, context))
         status: SubagentStatus = "failed"
-        _tell(parent, Subagent(name, child.session_id, "running"))
+        _tell(parent, Subagent(name, child.session.id, "running"))
         try:
             yield child
             status = "completed"
@@ -167,7 +167,7 @@ class TaskTool:
             raise
         finally:
             self._agents.close(name)
-            _tell(parent, Subagent(name, child.session_id, status))
+            _tell(parent, Subagent(name, child.session.id, status))
 
     def _request(self, args: dict[str, Any], parent: Runtime) -> AgentRequest:
         """Return the request for the model's arguments, within the limits of its own agent."""
@@ -182,8 +182,8 @@ class TaskTool:
         jailed = parent.state().jail
         return AgentRequest(
             cwd=_directory(args.get("cwd"), parent.cwd, jailed=jailed),
-            provider=parent.model.provider,
-            model=args.get("model") or parent.model.id,
+            provider=parent.models.current.provider,
+            model=args.get("model") or parent.models.current.id,
             tools=self._tools_among(args.get("tools")),
             limits=limits,
             jail=jailed,

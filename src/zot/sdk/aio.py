@@ -306,9 +306,9 @@ class AsyncRuntime:
 
     async def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """Run a command as `Runtime.run_shell` does; cancelling the task ends the command."""
-        inner = self._runtime._open()
-        cancel = inner.new_shell()  # its own, so that other commands continue
-        work = partial(inner.run_shell, command, hidden=hidden, cancel=cancel)
+        shell = self._runtime._open().shell
+        cancel = shell.new_cancel()  # its own, so that other commands continue
+        work = partial(shell.run, command, hidden=hidden, cancel=cancel)
         return await _ended_with(cancel.set, work)
 
     abort_shell = at_once(Runtime.abort_shell)

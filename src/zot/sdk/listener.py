@@ -35,7 +35,7 @@ class RunEvents(RuntimeClient):
         """Event log of a durable runtime; None: it is not durable."""
 
     def agent_opened(self, runtime: inner.Runtime) -> None:
-        if runtime.durable is None:
+        if runtime.runs.durable is None:
             return
         self.kept = KeptFrames(runtime)
         if (end := self.kept.untold_end(runtime)) is not None:

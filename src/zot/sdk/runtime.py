@@ -19,7 +19,13 @@ from zot.errors import BusyError, ClosedError, CommandError, NotFoundError
 from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
+from zot.runtime.approval import Approval
+from zot.runtime.commands import Commands
+from zot.runtime.dialogs import OpenDialogs
+from zot.runtime.rewind import SessionHistory
 from zot.runtime.run import Run, StoredEnd
+from zot.runtime.sessions import SessionChoice
+from zot.runtime.shell import UserShell
 from zot.sdk.answer import Answer, AnswerParts
 from zot.sdk.config import Config, Settings, check_level, config_of, hooks_of, own_tools, plan_of
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
@@ -34,6 +40,7 @@ from zot.wire.zot_events import approval_request, extension_ask, message_shape, 
 
 Asked = ParamSpec("Asked")
 Told = TypeVar("Told")
+Part = TypeVar("Part")
 Notify = Callable[[], None] | None
 
 
@@ -47,19 +54,19 @@ class NothingToResume(Exception):
 
 
 def while_open(
-    method: Callable[Concatenate[inner.Runtime, Asked], Told],
+    part: Callable[[inner.Runtime], Part], method: Callable[Concatenate[Part, Asked], Told]
 ) -> Callable[Concatenate[Runtime, Asked], Told]:
-    """Wrap a method of the inner runtime; raises ClosedError after `close`."""
+    """Wrap a method of a part of the inner runtime; raises ClosedError after `close`."""
 
     @wraps(method)
     def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
-        return method(self._open(), *args, **options)
+        return method(part(self._open()), *args, **options)
 
     return call
 
 
 def when_idle(
-    method: Callable[Concatenate[inner.Runtime, Asked], Told],
+    part: Callable[[inner.Runtime], Part], method: Callable[Concatenate[Part, Asked], Told]
 ) -> Callable[Concatenate[Runtime, Asked], Told]:
     """Like `while_open`, for changes of the conversation: waits for an aborted run to stop; raises
     BusyError if a run is active."""
@@ -67,7 +74,7 @@ def when_idle(
     @wraps(method)
     def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
         with self._lock:
-            return method(self._idle(), *args, **options)
+            return method(part(self._idle()), *args, **options)
 
     return call
 
@@ -231,7 +238,7 @@ class Runtime:
 
     def servers(self) -> tuple[McpServerShape, ...]:
         """Return the configured MCP servers and their states; starts none."""
-        return zot_replies.servers(self._open().servers())
+        return zot_replies.servers(self._open().sources.servers())
 
     def messages(self) -> tuple[MessageShape, ...]:
         """Return the transcript, as `get_messages` of the wire does: images as a count of bytes."""
@@ -250,9 +257,9 @@ class Runtime:
         """
         full = [full_message(message) for message in messages]
         with self._lock:
-            self._idle().set_messages(full)
+            self._idle().sessions.set_messages(full)
 
-    clear = when_idle(inner.Runtime.clear)
+    clear = when_idle(lambda runtime: runtime.sessions, SessionChoice.clear)
 
     def set_model(self, model: str, provider: str = "") -> None:
         """Switch to a model of this or another provider: an id, or PROVIDER/ID.
@@ -263,7 +270,7 @@ class Runtime:
             AuthError: its provider has no credential; nothing changes.
         """
         with self._lock:
-            self._idle().set_model(model, provider)
+            self._idle().models.set(model, provider)
 
     def set_reasoning(self, level: Level, *, clamp: bool = False) -> Level:
         """Set the reasoning level and return it; `clamp` adjusts it to what the model supports.
@@ -272,9 +279,9 @@ class Runtime:
         """
         check_level(level)
         with self._lock:
-            return self._idle().set_reasoning(level, clamp=clamp)
+            return self._idle().models.set_reasoning(level, clamp=clamp)
 
-    set_jail = when_idle(inner.Runtime.set_jail)
+    set_jail = when_idle(lambda runtime: runtime.shell, UserShell.set_jail)
 
     def cost(self) -> UsageShape:
         """Return tokens and US dollars used so far."""
@@ -283,23 +290,23 @@ class Runtime:
     def list_models(self, *, everywhere: bool = False) -> tuple[ModelShape, ...]:
         """Return the models of this provider, or of every provider with a credential."""
         runtime = self._open()
-        models = runtime.models.all("" if everywhere else runtime.model.provider)
+        models = runtime.models.all("" if everywhere else runtime.models.current.provider)
         return zot_replies.models(models).models
 
     # --- sessions ----------------------------------------------------------------------------
 
     def session(self) -> SessionInfo:
         """Return a summary of the current session."""
-        return self._open().session_info()
+        return self._open().sessions.info()
 
     def sessions(self, *, everywhere: bool = False, limit: int = 100) -> Sequence[SessionInfo]:
         """Return the stored sessions of this directory, or of all; latest first."""
-        return self._open().list_sessions(everywhere=everywhere, limit=limit)
+        return self._open().sessions.list(everywhere=everywhere, limit=limit)
 
     def new_session(self) -> SessionInfo:
         """Start a new session; the previous one is kept. Raises BusyError."""
         with self._lock:
-            return self._idle().new_session()
+            return self._idle().sessions.new()
 
     def load_session(self, session: str | os.PathLike[str]) -> SessionInfo:
         """Continue a stored session with its last model and reasoning level. `session` is a path,
@@ -308,7 +315,7 @@ class Runtime:
         Raises BusyError, and SessionError when there is none or it cannot be used.
         """
         with self._lock:
-            return self._idle().load_session(os.fspath(session))
+            return self._idle().sessions.load(os.fspath(session))
 
     def fork_session(
         self,
@@ -323,7 +330,7 @@ class Runtime:
         Raises BusyError, and SessionError when it cannot be copied.
         """
         with self._lock:
-            return self._idle().fork_session(os.fspath(session), at, load=load)
+            return self._idle().sessions.fork(os.fspath(session), at, load=load)
 
     def export_session(
         self,
@@ -333,18 +340,18 @@ class Runtime:
     ) -> str:
         """Export a session; return the text, or the file's path if `path` is given."""
         target = os.fspath(path)
-        exported = self._open().export_session(os.fspath(session), format, target)
+        exported = self._open().sessions.export(os.fspath(session), format, target)
         return exported.path if target else exported.content
 
-    checkpoints = while_open(inner.Runtime.checkpoints)
-    rewind = when_idle(inner.Runtime.rewind)
-    changed_files = while_open(inner.Runtime.changed_files)
+    checkpoints = while_open(lambda runtime: runtime.history, SessionHistory.checkpoints)
+    rewind = when_idle(lambda runtime: runtime.history, SessionHistory.rewind)
+    changed_files = while_open(lambda runtime: runtime.history, SessionHistory.changed_files)
 
     # --- commands, questions, the shell ------------------------------------------------------
 
     def commands(self) -> Sequence[CommandInfo]:
         """Return the slash commands; waits until extensions are ready."""
-        return self._open().commands()
+        return self._open().commands.all()
 
     def run_command(self, name: str, args: str = "") -> CommandResult:
         """Run a command of an extension, a skill or a prompt file. If the result has the action
@@ -353,12 +360,12 @@ class Runtime:
         Raises:
             CommandError: there is no such command.
         """
-        return self._open().run_command(name, args)
+        return self._open().commands.run(name, args)
 
-    reload_extensions = when_idle(inner.Runtime.reload_extensions)
-    panel_key = while_open(inner.Runtime.panel_key)
-    panel_resize = while_open(inner.Runtime.panel_resize)
-    panel_close = while_open(inner.Runtime.panel_close)
+    reload_extensions = when_idle(lambda runtime: runtime.commands, Commands.reload_extensions)
+    panel_key = while_open(lambda runtime: runtime.commands, Commands.panel_key)
+    panel_resize = while_open(lambda runtime: runtime.commands, Commands.panel_resize)
+    panel_close = while_open(lambda runtime: runtime.commands, Commands.panel_close)
 
     def run_shell(self, command: str, *, hidden: bool = False) -> ShellOutput:
         """Run a shell command of the user. The command and its output are added to the transcript;
@@ -367,20 +374,20 @@ class Runtime:
         Raises:
             CommandError, ToolError: the command is empty, or could not be started.
         """
-        return self._open().run_shell(command, hidden=hidden)
+        return self._open().shell.run(command, hidden=hidden)
 
-    abort_shell = while_open(inner.Runtime.abort_shell)
-    approve = while_open(inner.Runtime.approve)
-    approvals = while_open(inner.Runtime.approvals)
-    remove_approval = while_open(inner.Runtime.remove_approval)
+    abort_shell = while_open(lambda runtime: runtime.shell, UserShell.abort)
+    approve = while_open(lambda runtime: runtime, inner.Runtime.approve)
+    approvals = while_open(lambda runtime: runtime.approvals, Approval.rules)
+    remove_approval = while_open(lambda runtime: runtime.approvals, Approval.remove_rule)
 
     def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
         """Return the questions that wait for `approve` or `answer`."""
         runtime = self._open()
-        approvals = map(approval_request, runtime.open_requests())
-        return (*approvals, *map(extension_ask, runtime.open_dialogs()))
+        approvals = map(approval_request, runtime.approvals.open_requests())
+        return (*approvals, *map(extension_ask, runtime.dialogs.open()))
 
-    answer = while_open(inner.Runtime.answer)
+    answer = while_open(lambda runtime: runtime.dialogs, OpenDialogs.answer)
 
     # --- other agents ------------------------------------------------------------------------
 
@@ -476,8 +483,8 @@ class Runtime:
     def _known(self, name: str, channel: Channel) -> Run | StoredEnd | None:
         """Return the run of this name, with its events sent to the channel, or its stored end."""
         runtime = self._open()
-        runtime.recover(lambda text: channel)
-        known = runtime.repeated(name, channel, lambda ahead: None)
+        runtime.runs.recover(lambda text: channel)
+        known = runtime.runs.find(name, channel, lambda ahead: None)
         if isinstance(known, Run):
             self._reader.channel, self._run = channel, known
         elif known is not None:
@@ -493,11 +500,11 @@ class Runtime:
         channel = Channel(notify)
         with self._lock:
             runtime = self._open()
-            runs = runtime.recover(lambda text: channel)
+            runs = runtime.runs.recover(lambda text: channel)
             if runs:
                 self._reader.channel, self._run = channel, runs[0]
                 return runs[0], channel
-            held = runtime.held
+            held = runtime.runs.held
         if held is not None:
             raise CommandError(f"the run {held.run!r} is held: {held.reason}", code="held")
         raise NothingToResume
@@ -508,9 +515,9 @@ class Runtime:
         channel = Channel(notify)
         with self._lock:
             runtime = self._open()
-            runtime.recover(lambda text: channel)
+            runtime.runs.recover(lambda text: channel)
             self._reader.channel = channel
-            self._run = resumed = runtime.resume_run(run, go_on=go_on)[0]
+            self._run = resumed = runtime.runs.resume(run, go_on=go_on)[0]
             resumed.tag = channel
         return resumed, channel
 
@@ -519,17 +526,17 @@ class Runtime:
         runtime = self._open()
         if self._run is not None and self._stopping():
             self._run.ended.wait(STOP_SECONDS)
-        if runtime.busy:
+        if runtime.runs.busy:
             raise BusyError("the runtime is busy: a prompt or compact runs; wait or cancel it")
         return runtime
 
     def _stopping(self) -> bool:
         """Return whether a run was aborted and has not ended yet."""
-        return self._inner.busy and self._run is not None and self._run.cancel.is_set()
+        return self._inner.runs.busy and self._run is not None and self._run.cancel.is_set()
 
     def _change_waits(self) -> bool:
         """Return whether a change would wait for a run to stop or for commands to end."""
-        return not self._closed and (self._stopping() or self._inner.has_background)
+        return not self._closed and (self._stopping() or self._inner.shell.has_background)
 
     def _open(self) -> inner.Runtime:
         if self._closed:

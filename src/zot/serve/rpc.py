@@ -179,7 +179,7 @@ class UnnamedAgent(ServedAgent):
         setup = self._plan.setup
         provider, model = setup.info.name, setup.model.id
         if self.built is not None:
-            provider, model = self.built.model.provider, self.built.model.id
+            provider, model = self.built.models.current.provider, self.built.models.current.id
         self.answer(
             incoming, zot.HelloData(zot.PROTOCOL_VERSION, __version__, provider, model, supported)
         )

@@ -62,7 +62,7 @@ class AgentCommands:
 
     def frames_of(self, runtime: Runtime) -> tuple[KeptFrames | None, ToFrame]:
         """Return the log of a durable runtime, and the function that makes frames of events."""
-        if runtime.durable is not None:
+        if runtime.runs.durable is not None:
             from zot.wire.kept import KeptFrames
 
             return KeptFrames(runtime), zot_events.frame
@@ -132,7 +132,7 @@ class AgentCommands:
             or command.max_tokens is not None
             or command.max_seconds is not None
         ):
-            limits = self._limits(command, runtime.settings.limits)
+            limits = self._limits(command, runtime.agent.settings.limits)
         runtime.prompt(
             command.message,
             images.checked_images(command.images) if command.images else (),
@@ -149,7 +149,7 @@ class AgentCommands:
             started = zot.Started(True, ahead, run=id, resumed=True)
             self._agent.answer(incoming, started, tag=incoming.id)
 
-        known = self._agent.runtime.repeated(id, incoming.id, attached)
+        known = self._agent.runtime.runs.find(id, incoming.id, attached)
         if isinstance(known, StoredEnd):
             end = zot.RunEnd(known.stop, known.error, known.code, known.text)
             self._agent.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
@@ -179,32 +179,34 @@ class AgentCommands:
         runtime = self._agent.runtime
         match command:
             case commands.Clear():
-                runtime.clear()
+                runtime.sessions.clear()
             case commands.SetModel(name, provider):
-                before = runtime.model.provider
-                model = runtime.set_model(name, provider)
+                before = runtime.models.current.provider
+                model = runtime.models.set(name, provider)
                 return shapes.ModelSet(model.id, model.provider if model.provider != before else "")
             case commands.SetReasoning(level):
-                return shapes.ReasoningSet(runtime.set_reasoning(level))
+                return shapes.ReasoningSet(runtime.models.set_reasoning(level))
             case commands.SetJail(on):
-                runtime.set_jail(on)
+                runtime.shell.set_jail(on)
                 return shapes.JailSet(on)
             case commands.Approve(request_id, decision, reason, pattern, args):
                 runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
             case commands.RemoveApproval(tool, pattern):
-                runtime.remove_approval(tool, pattern)
+                runtime.approvals.remove_rule(tool, pattern)
             case commands.Answer(request_id, value, confirmed, cancelled):
-                runtime.answer(request_id, value=value, confirmed=confirmed, cancelled=cancelled)
+                runtime.dialogs.answer(
+                    request_id, value=value, confirmed=confirmed, cancelled=cancelled
+                )
             case commands.PanelKey(extension, panel, key, text):
-                runtime.panel_key(extension, panel, key, text)
+                runtime.commands.panel_key(extension, panel, key, text)
             case commands.PanelResize(extension, panel, width, height):
-                runtime.panel_resize(extension, panel, width, height)
+                runtime.commands.panel_resize(extension, panel, width, height)
             case commands.PanelClose(extension, panel):
-                runtime.panel_close(extension, panel)
+                runtime.commands.panel_close(extension, panel)
             case commands.AbortShell():
-                runtime.abort_shell()
+                runtime.shell.abort()
             case commands.ResumeRun(run, decision):
-                runtime.resume_run(run, go_on=decision == "continue")
+                runtime.runs.resume(run, go_on=decision == "continue")
             case _:
                 assert_never(command)
         return UNSET
@@ -224,7 +226,7 @@ class AgentCommands:
         if target is None:
             self._agent.runtime.abort()
             return
-        tags = (tag for tag in self._agent.runtime.tags() if isinstance(tag, Raw))
+        tags = (tag for tag in self._agent.runtime.runs.tags() if isinstance(tag, Raw))
         # Compared as values: an id can be written in several ways.
         if aborted := [tag for tag in tags if decode(tag) == target]:
             self._agent.runtime.abort(aborted[0])
@@ -262,10 +264,10 @@ class AgentCommands:
                     state = rpc_sessions.with_features(state, runtime, self._server.features)
                 self._agent.answer(incoming, state)
             case commands.GetModels(everywhere):
-                models = runtime.models.all("" if everywhere else runtime.model.provider)
+                models = runtime.models.all("" if everywhere else runtime.models.current.provider)
                 self._agent.answer(incoming, zot_replies.models(models))
             case commands.GetApprovals():
-                self._agent.answer(incoming, zot_replies.approvals(runtime.approvals()))
+                self._agent.answer(incoming, zot_replies.approvals(runtime.approvals.rules()))
             case commands.GetMessages(offset, limit):
                 end = None if limit is None else offset + limit
                 if self._messages is None:

@@ -45,10 +45,12 @@ class SlowCommands:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= MAX_WAITING:
             raise BusyError(f"busy: {MAX_WAITING} commands wait for extensions already")
-        if is_reload(command) and self._runtime.busy:
+        if is_reload(command) and self._runtime.runs.busy:
             raise BusyError("agent is busy: reload_ext has to wait for done, or abort first")
         # Here, not in the thread: an `abort_shell` right behind it must find it.
-        cancel = self._runtime.new_shell() if isinstance(command, commands.RunShell) else None
+        cancel = (
+            self._runtime.shell.new_cancel() if isinstance(command, commands.RunShell) else None
+        )
         thread = threading.Thread(
             target=self._take,
             args=(incoming, command, cancel),
@@ -66,7 +68,7 @@ class SlowCommands:
     def close(self) -> None:
         """Cancel the commands that still wait."""
         self._cancel.set()
-        self._runtime.abort_shell()
+        self._runtime.shell.abort()
         for thread in self._threads:
             thread.join(1)
 
@@ -76,12 +78,12 @@ class SlowCommands:
                 case commands.GetCommands():
                     self._answer(incoming, self._commands())
                 case commands.RunCommand(name, args):
-                    result = self._runtime.run_command(name, args, self._cancel)
+                    result = self._runtime.commands.run(name, args, self._cancel)
                     self._answer_result(incoming, result, submit=command.submit)
                 case commands.ReloadExt():
                     self._answer(incoming, self._reloaded())
                 case commands.RunShell(text, hidden):
-                    ran = self._runtime.run_shell(text, hidden=hidden, cancel=shell)
+                    ran = self._runtime.shell.run(text, hidden=hidden, cancel=shell)
                     self._answer(incoming, shapes.ShellRan(**asdict(ran)))
                 case _:
                     assert_never(command)
@@ -93,7 +95,7 @@ class SlowCommands:
             self._fail(incoming, internal_error(error))
 
     def _commands(self) -> shapes.Commands:
-        infos = self._runtime.commands(self._cancel)
+        infos = self._runtime.commands.all(self._cancel)
         listed = (
             shapes.CommandShape(info.name, info.description, info.source, info.kind)
             for info in infos
@@ -128,7 +130,7 @@ class SlowCommands:
                 assert_never(result.action)
 
     def _reloaded(self) -> shapes.Reloaded:
-        states = self._runtime.reload_extensions()
+        states = self._runtime.commands.reload_extensions()
         return shapes.Reloaded(tuple(shapes.ExtensionShape(**asdict(state)) for state in states))
 
 

@@ -102,7 +102,7 @@ class ServedAgent(RuntimeClient):
             runtime, self._recovered = self.runtime, True
             if (end := self.kept_frames().untold_end(runtime)) is not None:
                 self.listen(end, None)
-            runtime.recover(lambda text: Raw(text.encode()) if text else UNSET)
+            runtime.runs.recover(lambda text: Raw(text.encode()) if text else UNSET)
 
     def kept_frames(self) -> KeptFrames:
         _ = self.runtime

@@ -50,31 +50,31 @@ def answer(runtime: Runtime, command: SessionCommand) -> Answer:
     """
     match command:
         case commands.NewSession():
-            return shapes.SessionLoaded(shape(runtime.new_session()))
+            return shapes.SessionLoaded(shape(runtime.sessions.new()))
         case commands.ListSessions(everywhere, limit):
-            infos = runtime.list_sessions(everywhere=everywhere, limit=limit)
+            infos = runtime.sessions.list(everywhere=everywhere, limit=limit)
             return shapes.Sessions(tuple(map(shape, infos)))
         case commands.LoadSession(session):
-            return shapes.SessionLoaded(shape(runtime.load_session(session)))
+            return shapes.SessionLoaded(shape(runtime.sessions.load(session)))
         case commands.ForkSession(session, at, load):
-            return shapes.SessionLoaded(shape(runtime.fork_session(session, at, load=load)))
+            return shapes.SessionLoaded(shape(runtime.sessions.fork(session, at, load=load)))
         case commands.ExportSession(session, format, target):
-            exported = runtime.export_session(session, format, target)
+            exported = runtime.sessions.export(session, format, target)
             if target:
                 return shapes.SessionExported(format, exported.path)
             return shapes.SessionExported(format, content=exported.content)
         case commands.Checkpoints():
-            return zot_replies.checkpoints(runtime.checkpoints())
+            return zot_replies.checkpoints(runtime.history.checkpoints())
         case commands.Rewind(to, conversation, files, preview, force):
             return zot_replies.rewound(
-                runtime.rewind(
+                runtime.history.rewind(
                     to, conversation=conversation, files=files, preview=preview, force=force
                 )
             )
         case commands.GetChanges():
-            return shapes.Changes(zot_replies.changed(runtime.changed_files()))
+            return shapes.Changes(zot_replies.changed(runtime.history.changed_files()))
         case commands.SetMessages(messages):
-            runtime.set_messages([message(data) for data in messages])
+            runtime.sessions.set_messages([message(data) for data in messages])
             return shapes.MessagesSet(runtime.session.message_count())
         case _:
             assert_never(command)
@@ -100,19 +100,21 @@ def shape(info: SessionInfo) -> shapes.SessionShape:
 def with_features(state: shapes.State, runtime: Runtime, features: Set[str]) -> shapes.State:
     """Return the state with the features that the client requested in `hello`."""
     if "budgets" in features:
-        limits = runtime.settings.limits
+        limits = runtime.agent.settings.limits
         shown = shapes.LimitsShape(
             limits.max_steps, limits.max_cost, limits.max_tokens, limits.max_seconds
         )
         state = replace(state, limits=shown)
     if "approvals" in features:
-        state = replace(state, questions=tuple(map(approval_request, runtime.open_requests())))
+        state = replace(
+            state, questions=tuple(map(approval_request, runtime.approvals.open_requests()))
+        )
     if "dialogs" in features:
-        state = replace(state, dialogs=tuple(map(extension_ask, runtime.open_dialogs())))
+        state = replace(state, dialogs=tuple(map(extension_ask, runtime.dialogs.open())))
     if "mcp" in features:
-        state = replace(state, mcp=zot_replies.servers(runtime.servers()))
+        state = replace(state, mcp=zot_replies.servers(runtime.sources.servers()))
     return (
-        replace(state, session=shape(runtime.session_info())) if "sessions" in features else state
+        replace(state, session=shape(runtime.sessions.info())) if "sessions" in features else state
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -58,23 +58,15 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     """The engine that runs the task; empty: the supervisor, in a child process."""
 
 
-class Conversation(Protocol):
+class Conversation(Struct, frozen=True):
     """The part of a runtime that agents started from it need."""
 
-    @property
-    def model(self) -> Model: ...
-
-    @property
-    def cwd(self) -> str: ...
-
-    @property
-    def session_id(self) -> str: ...
-
-    @property
-    def asked_tools(self) -> tuple[str, ...]: ...
-
-    @property
-    def is_jailed(self) -> bool: ...
+    model: Model
+    cwd: str
+    session_id: str
+    asked_tools: tuple[str, ...]
+    """Tools that need approval."""
+    jailed: bool
 
 
 def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, Any]:
@@ -85,7 +77,7 @@ def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, A
         "provider": conversation.model.provider,
         "model": conversation.model.id,
         "approve": conversation.asked_tools,
-        "jail": conversation.is_jailed,
+        "jail": conversation.jailed,
         "parent": conversation.session_id,
         "words": words,
     }

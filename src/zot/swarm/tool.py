@@ -4,7 +4,7 @@ and collects their answers. Off unless a setting allows it; everything it starts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class SwarmSource(ReadySource):
         self._tool = SwarmTool(LocalSwarm(Path(home), environment), budget, words)
         self._tools: tuple[Tool, ...] = (self._tool,)
 
-    def use(self, conversation: Conversation) -> None:
+    def use(self, conversation: Callable[[], Conversation]) -> None:
         self._tool.conversation = conversation
 
     def tools(self) -> Sequence[Tool]:
@@ -111,8 +111,8 @@ class SwarmTool:
         self._budget = budget
         self._words = words
         self.description = DESCRIPTION.format(budget=budget)
-        self.conversation: Conversation | None = None
-        """The conversation that the tool belongs to."""
+        self.conversation: Callable[[], Conversation] | None = None
+        """Describes the conversation that the tool belongs to."""
 
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
         try:
@@ -135,7 +135,7 @@ class SwarmTool:
     @property
     def _parent(self) -> Conversation:
         assert self.conversation is not None  # set by use() before any tool runs
-        return self.conversation
+        return self.conversation()
 
     def _roster(self) -> Roster:
         roster = Roster(self._swarm.folder, self._parent.session_id)

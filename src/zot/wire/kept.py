@@ -68,7 +68,7 @@ class KeptFrames:
 
     def untold_end(self, runtime: Runtime) -> events.Done | None:
         """Return the end of the last run if the process was killed before it could report it."""
-        ended = None if runtime.durable is None else runtime.durable.last_ended()
+        ended = None if runtime.runs.durable is None else runtime.runs.durable.last_ended()
         if ended is None or not self._log.has_frames:
             return None
         told = self._log.last_done()
@@ -87,7 +87,7 @@ def events_read(
     a snapshot from which the client can continue."""
     snapshot: Any = UNSET
     if page.expired:
-        running = runtime.running
+        running = runtime.runs.running
         snapshot = shapes.Snapshot(state(), "" if running is None else running.id)
     lines = tuple(make(line[:-1]) for line in page.lines)
     return shapes.EventsRead(lines, page.last, page.more, page.expired, snapshot)

@@ -58,7 +58,7 @@ def answer_once(runtime: Runtime, typed: str, client: OnceClient) -> int:
             return EXIT_OK
         prompt, call = result.text, result.call
     else:
-        runtime.check_typed(typed)
+        runtime.commands.check_typed(typed)
     run = runtime.prompt(prompt, call=call)
     finish(run, runtime, is_over, client.wire)
     if stopped_by:
@@ -86,7 +86,7 @@ def _command(
     )
     watcher.start()
     try:
-        return runtime.run_typed(typed, cancel)
+        return runtime.commands.run_typed(typed, cancel)
     finally:
         over.set()
         watcher.join()

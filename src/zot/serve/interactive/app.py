@@ -260,7 +260,9 @@ class App(Asking):
                 from zot.serve.interactive.slash import models
 
                 models.model(self, "")
-        elif call is not None or not (runtime.busy and runtime.follow(text, self._images(text))):
+        elif call is not None or not (
+            runtime.runs.busy and runtime.follow(text, self._images(text))
+        ):
             runtime.prompt(text, self._images(text), call=call)
             self._unheard = text
 
@@ -589,7 +591,7 @@ class App(Asking):
 
     def _steer(self, text: str) -> bool:
         built = self.built
-        return built is not None and built.busy and built.steer(text, self._images(text))
+        return built is not None and built.runs.busy and built.steer(text, self._images(text))
 
     def _command(self, text: str) -> None:
         from zot.serve.interactive.slash import table as slash_table

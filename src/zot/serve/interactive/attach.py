@@ -85,8 +85,8 @@ def attach(app: App, data: bytes) -> None:
     app.images[label] = Image(kind, data)
     app.editor.chip(label, label)
     app.editor.insert(" ")
-    if app.built is not None and not app.built.model.images:
-        app.note(f"{app.built.model.id} does not see images; /model has others", "warning")
+    if app.built is not None and not app.built.models.current.images:
+        app.note(f"{app.built.models.current.id} does not see images; /model has others", "warning")
 
 
 def too_large(what: str, size: int) -> str:

@@ -133,7 +133,7 @@ class Completion:
                 self._others, self._knows_others = infos, True
                 self.update()
 
-            self._app.work(runtime.commands, then)
+            self._app.work(runtime.commands.all, then)
 
     def _files_for(self, typed: str) -> list[MenuItem]:
         self._look_below()

@@ -173,7 +173,7 @@ class LinearApp(App):
             self._announced = overlay
             return
         self._announced = None
-        busy = self.loading or (self.built is not None and self.built.busy)
+        busy = self.loading or (self.built is not None and self.built.runs.busy)
         busy = busy or self._menu_may_come() > 0
         if not busy and not self._waiting:
             write_all(1, b"you: ")

@@ -73,7 +73,7 @@ def _run_shown(app: App, command: str, *, hidden: bool) -> None:
 
     def run() -> None:
         try:
-            ran = runtime.run_shell(command, hidden=hidden, show=show, cancel=running.cancel)
+            ran = runtime.shell.run(command, hidden=hidden, show=show, cancel=running.cancel)
         except BaseException:
             app.loop.post(block.give_up)
             raise
@@ -94,7 +94,7 @@ def _run_as_guest(app: App, command: str) -> None:
     Raises:
         ZotError: it cannot be started, or the tools are in a jail.
     """
-    if app.runtime.is_jailed:
+    if app.runtime.shell.jailed:
         raise ZotError(f"{command!r} needs the terminal, and in a jail nothing gets it: /jail off")
     environ = visible_environment(app.around)
     app.loop.release()

@@ -51,18 +51,18 @@ class PanelBox(Overlay):
         if self._size != (width, height):
             self._size = (width, height)
             runtime = self._app.runtime
-            self._send(runtime.panel_resize, width, height)
+            self._send(runtime.commands.panel_resize, width, height)
 
     def key(self, key: KeyPress) -> None:
         runtime = self._app.runtime
         if key.name == "ctrl+c":
             self._app.close(self)
-            self._send(runtime.panel_close)
+            self._send(runtime.commands.panel_close)
         elif key.name in ("text", "paste"):
             for letter in key.text:
-                self._send(runtime.panel_key, "rune", letter)
+                self._send(runtime.commands.panel_key, "rune", letter)
         elif key.name in KEYS:
-            self._send(runtime.panel_key, key.name)
+            self._send(runtime.commands.panel_key, key.name)
 
     def spoken(self) -> list[str]:
         return [clean(line) for line in (self._title or self.extension, *self._lines, self._footer)]

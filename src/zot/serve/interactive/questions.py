@@ -39,7 +39,7 @@ def take(app: App, event: Event) -> None:
             app.failure = code
         case events.Done(stop):
             app.call_back("zot is done")
-            if stop == "error" and not app.runtime.busy:
+            if stop == "error" and not app.runtime.runs.busy:
                 from zot.serve.interactive.slash import models as slash_models
 
                 slash_models.rescue(app, app.failure)
@@ -163,7 +163,7 @@ def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:
     title = f"[{event.extension}] {event.title}"
 
     def answer(**said: Any) -> None:
-        app.runtime.answer(event.id, **said)
+        app.runtime.dialogs.answer(event.id, **said)
 
     def cancel() -> None:
         answer(cancelled=True)

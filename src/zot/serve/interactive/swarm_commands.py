@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from zot.build import conversation_of
 from zot.errors import CommandError
 from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import the_swarm
@@ -82,7 +83,7 @@ def _done(app: App, text: str) -> None:
 
 def _starter(app: App) -> Callable[..., str]:
     """Return a function that starts an agent with this conversation's settings (returns its id)."""
-    options, engine = inherited(app.runtime, app.agent_words), the_swarm(app)
+    options, engine = inherited(conversation_of(app.runtime), app.agent_words), the_swarm(app)
 
     def start(text: str, **more: str) -> str:
         return engine.submit(text, **{**options, **more})

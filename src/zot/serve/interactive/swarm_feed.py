@@ -121,8 +121,8 @@ class AnswerWatch:
             runtime = self._app.built
             if runtime is None:
                 return
-            if runtime.session_id != parent:
-                parent = runtime.session_id
+            if runtime.session.id != parent:
+                parent = runtime.session.id
                 roster = Roster(self._swarm.folder, parent)
             try:
                 answers = collect(self._swarm, roster)
@@ -140,7 +140,7 @@ class AnswerWatch:
 
     def _deliver(self, answer: AgentAnswer, parent: str) -> None:
         runtime = self._app.built
-        if runtime is None or runtime.session_id != parent:
+        if runtime is None or runtime.session.id != parent:
             self._told.discard((answer.id, answer.run))  # the conversation was left: next time
             return
         level: Level = "info" if answer.stage == "done" else "warning"
@@ -152,4 +152,4 @@ class AnswerWatch:
         def heard() -> None:
             self._app.work(lambda: self._swarm.collected(answer.id, answer.run))
 
-        runtime.add_message(answer.told(), then=heard)
+        runtime.sessions.add_message(answer.told(), then=heard)

@@ -38,7 +38,7 @@ class MessageQueue:
         if self.unsent:
             self._put_back([self.unsent.pop()])
         elif runtime is not None:
-            steering, follow_up = runtime.clear_queue()
+            steering, follow_up = runtime.queue.clear()
             queued = [*((runtime.steer, text) for text in steering)]
             queued += [(runtime.follow, text) for text in follow_up]
             for add, text in queued[:-1]:
@@ -47,9 +47,9 @@ class MessageQueue:
 
     def stop(self, runtime: Runtime) -> bool:
         """Abort the turn, if there is one; queued messages return to the editor."""
-        if not runtime.busy:
+        if not runtime.runs.busy:
             return False
-        steering, follow_up = runtime.clear_queue()
+        steering, follow_up = runtime.queue.clear()
         self._put_back([*steering, *follow_up])
         return runtime.abort()
 

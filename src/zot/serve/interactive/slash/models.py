@@ -72,7 +72,7 @@ def _whose(id: str, models: Sequence[Model]) -> str:
 def _choose_model(
     app: App, models: Sequence[Model], then: Callable[[], None] = lambda: None
 ) -> None:
-    present = app.built.model if app.built is not None else None
+    present = app.built.models.current if app.built is not None else None
     items = [MenuItem(f"{model.provider}/{model.id}", _facts(model), model) for model in models]
     chosen = next((place for place, model in enumerate(models) if model == present), 0)
 
@@ -91,12 +91,12 @@ def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lam
     runtime = app.built
 
     def told(model: Model) -> None:
-        later = " from the next prompt on" if runtime.busy else ""
+        later = " from the next prompt on" if runtime.runs.busy else ""
         app.note(f"model: {model.provider}/{model.id}{later}")
         app.refresh_status()
         then()
 
-    app.work(lambda: runtime.set_model(name, provider, later=True), told)
+    app.work(lambda: runtime.models.set(name, provider, later=True), told)
 
 
 def _facts(model: Model) -> str:
@@ -109,20 +109,20 @@ def _facts(model: Model) -> str:
 
 
 def reasoning(app: App, args: str) -> None:
-    able = levels(app.runtime.model)
+    able = levels(app.runtime.models.current)
     if args:
         level = next((level for level in able if level == args), None)
         if level is None:
             raise CommandError(f"this model can think: {', '.join(able)}")
         _use_level(app, level)
         return
-    chosen = able.index(clamped(app.runtime.settings.reasoning, app.runtime.model))
+    chosen = able.index(clamped(app.runtime.agent.settings.reasoning, app.runtime.models.current))
     items = [MenuItem(level) for level in able]
     app.choose("How much to think", items, lambda level: _use_level(app, level), chosen)  # type: ignore[arg-type]  # a Level
 
 
 def _use_level(app: App, level: Level) -> None:
-    app.runtime.set_reasoning(level, while_busy=True, clamp=True)
+    app.runtime.models.set_reasoning(level, while_busy=True, clamp=True)
     app.note(f"reasoning: {level}")
     app.refresh_status()
 
@@ -240,8 +240,8 @@ def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
         load_behind(app, provider=info.name, model="")
         return
     runtime = app.runtime
-    if runtime.model.provider == info.name:
-        app.work(runtime.reconnect, lambda _: then())
+    if runtime.models.current.provider == info.name:
+        app.work(runtime.models.reconnect, lambda _: then())
     else:
         then()
 
@@ -294,7 +294,7 @@ def rescue(app: App, code: str) -> None:
     """Offer to repeat a failed prompt: with another model, after a login, or unchanged."""
     if code not in RESCUED:
         return
-    provider = app.runtime.model.provider
+    provider = app.runtime.models.current.provider
     runtime = app.runtime
 
     def again() -> None:

@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 def rewind(app: App, args: str) -> None:
-    moments = app.runtime.checkpoints()
+    moments = app.runtime.history.checkpoints()
     if not moments:
         raise CommandError("there is nothing to go back to yet")
     items = [MenuItem(_shown(moment.text), _moment(moment), moment.id) for moment in moments[::-1]]
@@ -48,7 +48,7 @@ def look_back(app: App, to: str) -> None:
     runtime = app.runtime
     keeps = runtime.session.contents is not None
     app.work(
-        lambda: runtime.rewind(to, files=keeps, preview=True),
+        lambda: runtime.history.rewind(to, files=keeps, preview=True),
         lambda seen: _ask_back(app, seen),
     )
 
@@ -69,7 +69,7 @@ def _ask_back(app: App, seen: Rewound) -> None:
         conversation, files, force = value
         runtime = app.runtime
         app.work(
-            lambda: runtime.rewind(
+            lambda: runtime.history.rewind(
                 seen.checkpoint, conversation=conversation, files=files, force=force
             ),
             lambda done: _went_back(app, done, conversation=conversation),
@@ -122,7 +122,7 @@ def diff(app: App, args: str) -> None:
         else:
             app.show(ChangesBlock(wanted))
 
-    app.work(runtime.changed_files, show)
+    app.work(runtime.history.changed_files, show)
 
 
 def jump(app: App, args: str) -> None:
@@ -164,7 +164,7 @@ def sessions(app: App, args: str) -> None:
         )
         return
     app.work(
-        lambda: runtime.list_sessions(limit=500),
+        lambda: runtime.sessions.list(limit=500),
         lambda infos: _choose_session(app, [(info, _about(info)) for info in infos]),
     )
 
@@ -198,7 +198,7 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
         assert isinstance(value, SessionInfo)
 
         def deleted() -> None:
-            if value.path == app.runtime.session_info().path:
+            if value.path == app.runtime.sessions.info().path:
                 raise CommandError("this session is in use; begin a new one first: /new")
             library.remove(value.path)
             rows[:] = [row for row in rows if row[0].path != value.path]
@@ -215,7 +215,7 @@ def resume(app: App, path: str) -> None:
     def told(info: SessionInfo) -> str:
         return f"session: {info.title or info.first_text or info.id}"
 
-    _move(app, lambda: app.runtime.load_session(path), told)
+    _move(app, lambda: app.runtime.sessions.load(path), told)
 
 
 def _move(
@@ -257,7 +257,7 @@ def session(app: App, args: str) -> None:
         case "timeline":
             timeline(app)
         case "rename" if rest:
-            app.runtime.set_title(rest)
+            app.runtime.sessions.set_title(rest)
             app.note(f"the session is called {rest!r}")
         case "":
             parts = ("export", "fork", "tree", "timeline")
@@ -277,7 +277,7 @@ def _export(app: App, args: str) -> None:
     runtime = app.runtime
     path = app.around.absolute(target) if target else runtime.cwd
     app.work(
-        lambda: runtime.export_session("", format or "markdown", path),
+        lambda: runtime.sessions.export("", format or "markdown", path),
         lambda exported: app.note(f"written to {exported.path}"),
     )
 
@@ -286,7 +286,7 @@ def _fork(app: App) -> None:
     def told(info: SessionInfo) -> str:
         return f"going on in a copy: {info.path or 'in memory'}; the session before it stays"
 
-    _move(app, app.runtime.fork_session, told, shows=False)
+    _move(app, app.runtime.sessions.fork, told, shows=False)
 
 
 def tree(app: App) -> None:
@@ -308,7 +308,7 @@ def tree(app: App) -> None:
 
     def pick(value: object) -> None:
         leaf = _end_of_turn(app, str(value))
-        _move(app, lambda: app.runtime.go_to(leaf), lambda _: "going on from there")
+        _move(app, lambda: app.runtime.history.go_to(leaf), lambda _: "going on from there")
 
     app.choose("Branches", items, pick)
 
@@ -326,7 +326,7 @@ def _end_of_turn(app: App, prompt: str) -> str:
 
 
 def timeline(app: App) -> None:
-    moments = app.runtime.checkpoints()
+    moments = app.runtime.history.checkpoints()
     if not moments:
         raise CommandError("there is nothing in this session yet")
     rows: list[Line] = [(("heading", "Timeline"),)]

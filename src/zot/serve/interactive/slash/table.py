@@ -44,17 +44,17 @@ def help_(app: App, args: str) -> None:
             app.show(RowsBlock("From extensions, skills and prompt files", rows))
 
     if app.built is not None:
-        app.work(app.built.commands, show_others)
+        app.work(app.built.commands.all, show_others)
 
 
 def clear(app: App, args: str) -> None:
-    app.runtime.clear()
+    app.runtime.sessions.clear()
     app.note("the conversation is empty; what was said stays above")
     app.refresh_status()
 
 
 def new(app: App, args: str) -> None:
-    app.runtime.new_session()
+    app.runtime.sessions.new()
     app.note("a new session")
     app.refresh_status()
 
@@ -130,7 +130,7 @@ def run_slash(app: App, text: str) -> None:
     if command is None:
         run_other(app, text)
         return
-    if command.stops and app.built is not None and app.built.busy:
+    if command.stops and app.built is not None and app.built.runs.busy:
         app.work(app.built.stop, lambda _: command.run(app, args.strip()))
     else:
         command.run(app, args.strip())
@@ -156,9 +156,9 @@ def run_other(app: App, text: str) -> None:
         app.refresh_status()
 
     def work() -> CommandResult | None:
-        result = runtime.run_typed(text)
+        result = runtime.commands.run_typed(text)
         if result is None:
-            runtime.check_typed(text, COMMANDS)
+            runtime.commands.check_typed(text, COMMANDS)
         return result
 
     app.work(work, then)

@@ -107,7 +107,7 @@ def copy_text(app: App, text: str, what: str) -> None:
 
 
 def _diff_text(app: App) -> str:
-    files = app.runtime.changed_files()
+    files = app.runtime.history.changed_files()
     return "\n".join(f"{file.path}\n{file.diff}\n" for file in files)
 
 
@@ -131,13 +131,13 @@ def cost(app: App, args: str) -> None:
 
 
 def tools(app: App, args: str) -> None:
-    specs = app.runtime.tool_specs()
+    specs = app.runtime.agent.toolbox.specs
     rows = [(spec.name, spec.description.partition("\n")[0]) for spec in specs]
     app.show(RowsBlock("Tools", rows))
 
 
 def mcp(app: App, args: str) -> None:
-    servers = app.runtime.servers()
+    servers = app.runtime.sources.servers()
     if not servers:
         app.note("no MCP server is configured; docs/mcp.md says where they go")
         return
@@ -167,7 +167,7 @@ def _set_jail(app: App, on: bool) -> None:
         app.note(f"tools {where}")
         app.refresh_status()
 
-    app.work(lambda: runtime.set_jail(on), then)
+    app.work(lambda: runtime.shell.set_jail(on), then)
 
 
 def compact(app: App, args: str) -> None:
@@ -201,7 +201,7 @@ def skills(app: App, args: str) -> None:
             return
         app.choose("Skills", items, lambda name: app.editor.set(f"/{name} "))
 
-    app.work(runtime.commands, show)
+    app.work(runtime.commands.all, show)
 
 
 def reload_ext(app: App, args: str) -> None:
@@ -214,18 +214,18 @@ def reload_ext(app: App, args: str) -> None:
         if not states:
             app.note("there are no extensions")
 
-    app.work(runtime.reload_extensions, show)
+    app.work(runtime.commands.reload_extensions, show)
 
 
 def approvals(app: App, args: str) -> None:
     """List what runs without approval; picking an entry revokes it."""
 
     def items() -> list[MenuItem]:
-        return [MenuItem(rule.tool, rule.pattern, rule) for rule in app.runtime.approvals()]
+        return [MenuItem(rule.tool, rule.pattern, rule) for rule in app.runtime.approvals.rules()]
 
     def remove(value: object) -> None:
         assert isinstance(value, Rule)
-        app.runtime.remove_approval(value.tool, value.pattern)
+        app.runtime.approvals.remove_rule(value.tool, value.pattern)
         if left := items():
             menu.replace(left)
         else:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from zot import jsonrpc
 from zot.jsonrpc import (
-    OpenRequests,
     RpcAnswer,
     RpcFault,
     RpcGarbage,
     RpcId,
     RpcNotification,
+    RpcPeer,
     RpcRequest,
     fault_line,
     notification_line,
@@ -97,16 +97,16 @@ def test_half_a_character_reaches_no_line() -> None:
 
 
 def test_every_request_is_settled_once() -> None:
-    requests = OpenRequests()
+    requests = RpcPeer(lambda line: None, None, "cancelled")
     answers: list[RpcAnswer] = []
-    first, second, third = (requests.add(answers.append) for _ in range(3))
+    first, second, third = (requests.open(answers.append) for _ in range(3))
     assert requests.settle(RpcAnswer(first))
     assert not requests.settle(RpcAnswer(first))
     assert requests.drop(second)
     assert not requests.drop(second)
     assert not requests.settle(RpcAnswer(second))
     requests.close(RpcFault(-1, "gone"))
-    fourth = requests.add(answers.append)
+    fourth = requests.open(answers.append)
     assert [answer.id for answer in answers] == [first, third, fourth]
     gone = RpcFault(-1, "gone")
     assert [answer.fault for answer in answers] == [None, gone, gone]

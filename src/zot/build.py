@@ -588,7 +588,7 @@ def _server_secrets(setup: Setup, entries: Mapping[str, Json]) -> set[str]:
     paths = (f"{around.home}/mcp.json", f"{setup.cwd}/.mcp.json")
     if not entries and not any(map(os.path.exists, paths)):
         return set()
-    from zot.mcp.secrets import configured_secrets
+    from zot.mcp.config import configured_secrets
 
     return configured_secrets(
         setup.cwd, around.home, around.environ, entries, trusted=_trusts_project(setup)

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from itertools import count
+from typing import Any, Protocol, assert_never
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -134,28 +135,70 @@ def _line(**fields: Any) -> bytes:
     return encode_line({**fields, "jsonrpc": "2.0"})
 
 
-# --- our own requests ------------------------------------------------------------------------
+# --- a connection ----------------------------------------------------------------------------
 
 TakeAnswer = Callable[[RpcAnswer], None]
 
 
-class OpenRequests:
-    """Our own unanswered requests. Each ends once, with whichever comes first: the response, a
-    `drop`, or the end of the connection. Safe to use from any thread.
+class RpcHandler(Protocol):
+    """Handles the messages of the other side. Called by the thread that reads them."""
+
+    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+        """Answer a request through the peer, or start to."""
+
+    def take_notification(self, method: str, params: Raw) -> None: ...
+
+
+class RpcPeer:
+    """The other side of a connection: writes messages to it, and pairs our requests with their
+    responses. Each request ends once, with whichever comes first: the response, a `drop`, or the
+    end of the connection. Safe to use from any thread.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, send: Callable[[bytes], object], handler: RpcHandler, cancel: str) -> None:
+        """`send` writes one line; `cancel` is the notification that withdraws a request."""
+        self.send = send
+        self._handler = handler
+        self._cancel = cancel
         self._lock = threading.Lock()
-        self._last = 0
+        self._ids = count(1)
         self._open: dict[RpcId, TakeAnswer] = {}
         self._closed: RpcFault | None = None
 
-    def add(self, take: TakeAnswer) -> int:
+    def dispatch(self, message: RpcMessage) -> None:
+        """Pass a message on: to the handler, or to the request that it answers."""
+        match message:
+            case RpcRequest(id, method, params):
+                self._handler.take_request(id, method, params)
+            case RpcNotification(method, params):
+                self._handler.take_notification(method, params)
+            case RpcAnswer():
+                self.settle(message)
+            case RpcGarbage(fault):
+                self.answer(None, fault)
+            case _:
+                assert_never(message)
+
+    def answer(self, id: RpcId, result: Any) -> None:
+        """Respond to a request, with a result or an RpcFault."""
+        self.send((fault_line if isinstance(result, RpcFault) else result_line)(id, result))
+
+    def notify(self, method: str, params: Any) -> None:
+        self.send(notification_line(method, params))
+
+    # --- our requests ------------------------------------------------------------------------
+
+    def ask(self, method: str, params: Any, take: TakeAnswer) -> int:
+        """Send a request and return its id; see `open`."""
+        id = self.open(take)
+        self.send(request_line(id, method, params))
+        return id
+
+    def open(self, take: TakeAnswer) -> int:
         """Return the id of a new request. `take` gets its response, in the thread that read it; at
         once when the connection has ended."""
         with self._lock:
-            self._last += 1
-            id = self._last
+            id = next(self._ids)
             closed = self._closed
             if closed is None:
                 self._open[id] = take
@@ -177,10 +220,20 @@ class OpenRequests:
         with self._lock:
             return self._open.pop(id, None) is not None
 
+    def withdraw(self, id: int, **more: str) -> None:
+        """Give up a request, and notify the other side unless it has answered."""
+        if self.drop(id):
+            self.notify(self._cancel, {"requestId": id, **more})
+
+    def fail_open(self, fault: RpcFault) -> None:
+        """Answer all open requests with this fault."""
+        with self._lock:
+            waiting, self._open = self._open, {}
+        for id, take in waiting.items():
+            take(RpcAnswer(id, fault=fault))
+
     def close(self, fault: RpcFault) -> None:
         """End the connection: answer all open and all future requests with this fault."""
         with self._lock:
             self._closed = fault
-            waiting, self._open = self._open, {}
-        for id, take in waiting.items():
-            take(RpcAnswer(id, fault=fault))
+        self.fail_open(fault)

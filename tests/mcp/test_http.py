@@ -11,7 +11,7 @@ from support.tools import eventually
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, McpError, ToolError
-from zot.mcp.events import EventReader
+from zot.mcp.http import EventReader
 from zot.mcp.oauth import (
     canonical,
     covers,

@@ -12,8 +12,7 @@ from support.mcp_oauth import protected_server
 from support.rpc import environment, make_folder
 
 from zot.errors import AuthError
-from zot.mcp.oauth import Challenge, discover
-from zot.mcp.reach import check_reach
+from zot.mcp.oauth import Challenge, check_reach, discover
 
 pytestmark = pytest.mark.slow
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20).read()"

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from zot.cancel import Cancel
 from zot.mcp import protocol
-from zot.mcp.connection import argument_headers, header_value, progress_text
-from zot.mcp.content import output_of, resource_of
+from zot.mcp.connection import argument_headers, progress_text
+from zot.mcp.content import output_of, prompt_arguments, prompt_text, resource_of
 from zot.mcp.dialogs import McpDialogs, PersonAnswer, ServerDialogs
-from zot.mcp.prompts import arguments, text_of
+from zot.mcp.http import header_value
 from zot.mcp.protocol import McpToolInfo, PromptInfo, Unusable, read_prompt, read_tool, tool_name
 from zot.provider.types import Image, Text
 
@@ -191,7 +191,7 @@ def test_any_result_is_an_output(result):
 @given(st.dictionaries(st.sampled_from(["contents", "messages"]), st.lists(LOOSE) | JSON))
 def test_any_resource_and_any_prompt_is_text(result):
     resource_of(result, lambda text: text)
-    text_of(result)
+    prompt_text(result)
 
 
 # --- prompts ---------------------------------------------------------------------------------
@@ -199,9 +199,12 @@ def test_any_resource_and_any_prompt_is_text(result):
 
 def test_what_a_person_types_becomes_arguments():
     prompt = PromptInfo("p", "", ("who", "how"), ("who",))
-    assert arguments(prompt, "Ada very nicely") == {"who": "Ada", "how": "very nicely"}
-    assert arguments(prompt, "how=loud 'Ada Lovelace'") == {"how": "loud", "who": "Ada Lovelace"}
-    assert arguments(prompt, "it's \"fine") == {"who": "it's", "how": '"fine'}
+    assert prompt_arguments(prompt, "Ada very nicely") == {"who": "Ada", "how": "very nicely"}
+    assert prompt_arguments(prompt, "how=loud 'Ada Lovelace'") == {
+        "how": "loud",
+        "who": "Ada Lovelace",
+    }
+    assert prompt_arguments(prompt, "it's \"fine") == {"who": "it's", "how": '"fine'}
 
 
 def test_long_results_are_shortened_once_and_images_counted():

@@ -8,8 +8,7 @@ import pytest
 from support.mcp import configure
 from support.rpc import Zot, make_folder
 
-from zot.mcp.config import parse_server
-from zot.mcp.secrets import secrets_of
+from zot.mcp.config import parse_server, secrets_of
 from zot.provider.auth.store import AuthFile, Credential, Token
 
 ECHO = """

@@ -38,10 +38,12 @@ class Offered:
         self.tools = tools
 
 
-def test_a_look_between_a_reload_and_a_prompt_does_not_leave_the_agent_tools_that_are_gone():
+def test_a_look_between_a_reload_and_a_prompt_does_not_leave_the_agent_tools_that_are_gone(
+    monkeypatch,
+):
+    monkeypatch.setattr("zot.mcp.servers.McpServerSet", lambda options, host: Served())
     options, agent = Configured(), Offered()
     servers = McpServers(options)
-    servers._made = lambda host: Served()
     sources = Sources([servers], agent, object())
     sources.prepare(Cancel())
     assert [tool.name for tool in agent.tools] == ["its"]

@@ -7,7 +7,6 @@ agent is loaded. A connection has several sessions, each with its own directory 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import Raw
@@ -24,7 +23,6 @@ from zot.wire.json_rpc import JsonRpcServer
 if TYPE_CHECKING:
     from zot.acp import sessions
     from zot.acp.sessions import AcpSessions
-    from zot.acp.updates import RunOutcome
 
 PROTOCOL_VERSION = 1
 MAX_WAITING = 64
@@ -45,7 +43,7 @@ def serve(options: Options, around: Surroundings) -> int:
 
 class AcpServer(JsonRpcServer):
     def __init__(self, options: Options, around: Surroundings) -> None:
-        super().__init__(options, around)
+        super().__init__(options, around, "$/cancel_request")
         self.abilities = ClientAbilities()
         self._working: dict[jsonrpc.RpcId, Cancel] = {}
         self._loaded: AcpSessions | None = None
@@ -65,16 +63,16 @@ class AcpServer(JsonRpcServer):
         match request:
             case commands.Initialize():
                 self.abilities = request.client_capabilities
-                self.answer(id, self._initialized())
+                self.peer.answer(id, self._initialized())
                 self._load_behind()
             case commands.Prompt(session_id, blocks):
                 self.sessions.prompt(id, session_id, blocks)
             case commands.SetMode(session_id, mode):
                 self.sessions.get(session_id).set_mode(mode)
-                self.answer(id, {})
+                self.peer.answer(id, {})
             case commands.SetConfigOption(session_id, option, value):
                 changed = self.sessions.get(session_id).set_option(option, value)
-                self.answer(id, shapes.ConfigResult(changed))
+                self.peer.answer(id, shapes.ConfigResult(changed))
             case _:
                 self._begin(id, request)
 
@@ -155,24 +153,6 @@ class AcpServer(JsonRpcServer):
             self.in_thread("zot-acp-load", load)
         except RuntimeError:
             pass  # no thread available; the next request loads it
-
-    # --- for sessions ------------------------------------------------------------------------
-
-    def ask(self, method: str, params: Any, take: Callable[[jsonrpc.RpcAnswer], None]) -> int:
-        id = self.questions.add(take)
-        self.put(jsonrpc.request_line(id, method, params))
-        return id
-
-    def withdraw(self, id: int) -> None:
-        """Withdraw a question, and notify the client."""
-        if self.questions.drop(id):
-            self.put(jsonrpc.notification_line("$/cancel_request", shapes.CancelParams(id)))
-
-    def end_prompt(self, id: jsonrpc.RpcId, ended: RunOutcome) -> None:
-        if ended.fault is not None:
-            self.put(jsonrpc.fault_line(id, ended.fault))
-        else:
-            self.answer(id, shapes.PromptEnded(ended.reason))
 
     # --- the end -----------------------------------------------------------------------------
 

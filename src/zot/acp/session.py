@@ -26,7 +26,7 @@ from zot.core import events
 from zot.core.events import Event
 from zot.core.source import CANCELLED, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
-from zot.jsonrpc import RpcAnswer, RpcId, notification_line
+from zot.jsonrpc import RpcAnswer, RpcId
 from zot.provider.types import Json, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
@@ -147,7 +147,7 @@ class AcpSession(RuntimeClient):
     def _put(self, updates: Iterable[SessionUpdate]) -> None:
         for update in updates:
             params = shapes.UpdateParams(self.id, update)
-            self._wire.put(notification_line("session/update", params))
+            self._wire.peer.notify("session/update", params)
 
     # --- settings ----------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class AcpSession(RuntimeClient):
         if self._forget(prompt):
             if ended.said:
                 self._put([AgentChunk(TextContent(ended.said), new_id())])
-            self._wire.end_prompt(prompt.id, ended)
+            self._wire.peer.answer(prompt.id, ended.fault or shapes.PromptEnded(ended.reason))
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -288,7 +288,7 @@ class AcpSession(RuntimeClient):
                 self._ask_permission(event)
             case events.ApprovalResolved(id):
                 if (request := self._approvals.pop(id, None)) is not None:
-                    self._wire.withdraw(request)
+                    self._wire.peer.withdraw(request)
             case events.ExtensionAsk():
                 self._ask_person(event)
             case events.FellBack():
@@ -337,7 +337,7 @@ class AcpSession(RuntimeClient):
         change = self.runtime.history.planned_change(asked.call)
         wire_id = self._encoder.call_id(asked.call.id)
         params = questions.permission(self.id, asked, wire_id, change, self.cwd)
-        self._approvals[asked.id] = self._wire.ask(questions.PERMISSION, params, take)
+        self._approvals[asked.id] = self._wire.peer.ask(questions.PERMISSION, params, take)
 
     def _ask_person(self, ask: events.ExtensionAsk) -> None:
         has_forms = self._wire.abilities.elicitation.form is not None
@@ -352,7 +352,7 @@ class AcpSession(RuntimeClient):
             self._answer_person(ask, CANCELLED)
         else:
             method = forms.CREATE if has_forms else questions.PERMISSION
-            self._wire.ask(method, params, take)
+            self._wire.peer.ask(method, params, take)
 
     def _answer_person(self, ask: events.ExtensionAsk, answer: PersonAnswer) -> None:
         try:

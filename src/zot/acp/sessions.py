@@ -104,22 +104,22 @@ class AcpSessions:
                 with self._opening:
                     self._go_on_with(id, request, cancel, replay=False)
             case commands.ListSessions(cwd, cursor):
-                self._wire.answer(id, _listed(cwd, cursor, self._around.home))
+                self._wire.peer.answer(id, _listed(cwd, cursor, self._around.home))
             case commands.CloseSession(session_id):
                 with self._opening:
                     self.get(session_id)
                     self._close(session_id)
-                self._wire.answer(id, {})
+                self._wire.peer.answer(id, {})
             case commands.DeleteSession(session_id):
                 with self._opening:
                     self._delete(session_id)
-                self._wire.answer(id, {})
+                self._wire.peer.answer(id, {})
             case commands.Authenticate(method):
                 self._authenticate(method)
-                self._wire.answer(id, {})
+                self._wire.peer.answer(id, {})
             case commands.Logout():
                 self._log_out()
-                self._wire.answer(id, {})
+                self._wire.peer.answer(id, {})
             case _:
                 assert_never(request)
 
@@ -135,7 +135,7 @@ class AcpSessions:
             )
             planned = replace(planned, session=kept)
         session = self._add(planned, request.mcp_servers)
-        self._wire.answer(id, session.opened(new=True))
+        self._wire.peer.answer(id, session.opened(new=True))
         session.begin(_warnings(planned))
 
     def _go_on_with(
@@ -155,7 +155,7 @@ class AcpSessions:
         session.runtime.sessions.adopt()  # flags apply to new sessions only
         if replay:
             session.replay(cancel)
-        self._wire.answer(id, session.opened(new=False))
+        self._wire.peer.answer(id, session.opened(new=False))
         session.begin(_warnings(planned))
 
     def _options_in(self, cwd: str) -> Options:

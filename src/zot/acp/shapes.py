@@ -254,10 +254,6 @@ class FormParams(Shape, tag_field="mode", tag="form"):
     requested_schema: JsonObject
 
 
-class CancelParams(Shape):
-    request_id: int
-
-
 # --- answers ---------------------------------------------------------------------------------
 
 

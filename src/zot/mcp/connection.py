@@ -13,12 +13,18 @@ import msgspec
 from msgspec import Raw, Struct
 
 from zot.cancel import Cancel
+from zot.children.logfile import LogFile
 from zot.core.tool import ToolContext
 from zot.errors import McpError
-from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcNotification, RpcRequest
+from zot.jsonrpc import METHOD_NOT_FOUND, RpcFault, RpcHandler, RpcId
 from zot.mcp import protocol
+from zot.mcp.config import ServerConfig
 from zot.mcp.dialogs import ServerDialogs
+from zot.mcp.http import HttpLink, header_value
 from zot.mcp.link import Link, LinkRequest, McpFault, McpSessionLost, McpTimeout, Patience
+from zot.mcp.oauth import McpAuth
+from zot.mcp.server import ServerParts
+from zot.mcp.stdio import StdioLink, server_program
 from zot.provider.types import Json
 from zot.text import prepared
 
@@ -31,7 +37,7 @@ MAX_STATE = 64 * 1024
 MAX_INSTRUCTIONS = 4_096
 
 TakeProgress = Callable[[str], None]
-MakeLink = Callable[["McpConnection"], Link]
+MakeLink = Callable[[RpcHandler], Link]
 
 
 class McpConnection:
@@ -55,28 +61,29 @@ class McpConnection:
 
     # --- the handshake -----------------------------------------------------------------------
 
-    def open(self, era: protocol.Era | None, patience: Patience, cancel: Cancel) -> None:
+    def open(self, era: protocol.Era | None, patience: Patience) -> None:
         """Negotiate the version; `era` is the one of the last run. Raises McpError: no answer, or
         no common version; Cancelled: the start was aborted."""
+        self.link.start()
         silent = False
         if era != "legacy":
             try:
-                short = Patience(min(PROBE_SECONDS, patience.left / 2))
-                self._discover(patience if self.link.is_http else short, cancel)
+                short = Patience(min(PROBE_SECONDS, patience.left / 2), patience.cancel)
+                self._discover(patience if self.link.is_http else short)
                 return
             except McpTimeout:
                 silent = True
             except McpFault as error:
                 if self._offered(error) == protocol.MODERN:
-                    self._discover(patience, cancel)  # the server wants a second request
+                    self._discover(patience)  # the server wants a second request
                     return
         try:
-            self._initialize(patience, cancel)
+            self._initialize(patience)
         except McpFault:
             if not silent and era is None:
                 raise
             # The server started slowly, or is no longer what it was in the last run.
-            self._discover(patience, cancel)
+            self._discover(patience)
 
     def _offered(self, error: McpFault) -> str | None:
         """Return the version offered by a server that refused ours; None: it offered none."""
@@ -88,15 +95,15 @@ class McpConnection:
             raise McpError(f"it speaks no version of MCP that zot does: {error}") from error
         return version
 
-    def _discover(self, patience: Patience, cancel: Cancel) -> None:
+    def _discover(self, patience: Patience) -> None:
         self.version = protocol.MODERN
-        result = protocol.decoded(self._ask("server/discover", {}, patience, cancel, quiet=True))
+        result = self._ask("server/discover", {}, patience, quiet=True)
         offered = result.get("supportedVersions")
         version = protocol.common_version(offered)
         if version is None and isinstance(offered, list):
             raise McpError("it speaks no version of MCP that zot does")
         if version != protocol.MODERN:  # some servers answer unknown methods with an empty result
-            self._initialize(patience, cancel)
+            self._initialize(patience)
             return
         self._learn(result)
         lists = (self._capabilities.get("tools"), self._capabilities.get("prompts"))
@@ -104,20 +111,20 @@ class McpConnection:
             wanted = {"notifications": {"toolsListChanged": True, "promptsListChanged": True}}
             self.link.listen("subscriptions/listen", self._with_meta(wanted, None))
 
-    def _initialize(self, patience: Patience, cancel: Cancel) -> None:
+    def _initialize(self, patience: Patience) -> None:
         self.version = protocol.LEGACY[0]
         params = {
             "protocolVersion": self.version,
             "capabilities": protocol.capabilities(dialogs=self._asker.can_ask()),
             "clientInfo": protocol.client_info(),
         }
-        result = protocol.decoded(self._ask("initialize", params, patience, cancel))
+        result = self._ask("initialize", params, patience)
         version = result.get("protocolVersion")
         if version not in protocol.LEGACY:
             raise McpError(f"it wants version {version!r:.80} of MCP, which zot does not speak")
         self.version = version
         self._learn(result)
-        self.link.notify("notifications/initialized", {})
+        self.link.peer.notify("notifications/initialized", {})
         self.link.listen("", {})
 
     def _learn(self, result: dict[str, Json]) -> None:
@@ -129,12 +136,12 @@ class McpConnection:
 
     # --- lists -------------------------------------------------------------------------------
 
-    def list_all(self, patience: Patience, cancel: Cancel) -> protocol.ServerLists:
+    def list_all(self, patience: Patience) -> protocol.ServerLists:
         """Return everything the server offers. Raises McpError, Cancelled."""
         tools: dict[str, protocol.McpToolInfo] = {}
         dropped: list[str] = []
         if "tools" in self._capabilities:
-            for raw in self._pages("tools/list", "tools", patience, cancel):
+            for raw in self._pages("tools/list", "tools", patience):
                 try:
                     tool = protocol.read_tool(raw, http=self.link.is_http)
                     tools.setdefault(tool.name, tool)
@@ -143,18 +150,18 @@ class McpConnection:
                     dropped.append(f"{name!r:.80}: {error}")
         return protocol.ServerLists(
             tuple(tools.values()),
-            tuple(self._prompts(patience, cancel)),
+            tuple(self._prompts(patience)),
             "resources" in self._capabilities,
             self.instructions,
             self.era,
             tuple(dropped[:50]),
         )
 
-    def _prompts(self, patience: Patience, cancel: Cancel) -> Iterator[protocol.PromptInfo]:
+    def _prompts(self, patience: Patience) -> Iterator[protocol.PromptInfo]:
         if "prompts" not in self._capabilities:
             return
         try:
-            for raw in self._pages("prompts/list", "prompts", patience, cancel):
+            for raw in self._pages("prompts/list", "prompts", patience):
                 try:
                     yield protocol.read_prompt(raw)
                 except protocol.Unusable:
@@ -162,29 +169,25 @@ class McpConnection:
         except McpFault:
             return  # it announced prompts, but has none
 
-    def resources(self, patience: Patience, cancel: Cancel) -> dict[str, Json]:
+    def resources(self, patience: Patience) -> list[str]:
         """Return a line for each resource and template. Raises McpError, Cancelled."""
-        lines = [
-            _resource_line(raw, "uri")
-            for raw in self._pages("resources/list", "resources", patience, cancel)
-        ]
+        pages = self._pages("resources/list", "resources", patience)
+        lines = [_resource_line(raw, "uri") for raw in pages]
         try:
-            for raw in self._pages(
-                "resources/templates/list", "resourceTemplates", patience, cancel
-            ):
+            for raw in self._pages("resources/templates/list", "resourceTemplates", patience):
                 lines.append(_resource_line(raw, "uriTemplate"))
         except McpFault:
             pass  # many servers have no templates, and answer with an error
-        return {"lines": lines}
+        return lines
 
-    def _pages(self, method: str, field: str, patience: Patience, cancel: Cancel) -> Iterator[Json]:
+    def _pages(self, method: str, field: str, patience: Patience) -> Iterator[Json]:
         """Yield the items of all pages of a list; stop when the server repeats a cursor."""
         cursor: str | None = None
         cursors: set[str] = set()
         total = 0
         for _ in range(protocol.MAX_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
-            result = protocol.decoded(self._ask(method, params, patience, cancel))
+            result = self._ask(method, params, patience)
             items = result.get(field)
             for item in items if isinstance(items, list) else ():
                 total += 1
@@ -223,15 +226,8 @@ class McpConnection:
         result: dict[str, Json] | None = context.state
         for _ in range(MAX_ROUNDS):
             if result is None:
-                raw = self._ask(
-                    method,
-                    {**params, **answers},
-                    patience,
-                    context.cancel,
-                    context.progress,
-                    headers=headers or {},
-                )
-                result = protocol.decoded(raw)
+                asked = {**params, **answers}
+                result = self._ask(method, asked, patience, context.progress, headers=headers)
             match result.get("resultType", "complete"):
                 case "complete":
                     return result
@@ -267,65 +263,95 @@ class McpConnection:
         method: str,
         params: dict[str, Json],
         patience: Patience,
-        cancel: Cancel,
         progress: TakeProgress | None = None,
         *,
         headers: dict[str, str] | None = None,
         quiet: bool = False,
-    ) -> Raw:
+    ) -> dict[str, Json]:
+        """Send a request, and return its result; anything but an object becomes an empty one."""
         token = f"zot-{next(self._tokens)}" if progress is not None else None
         show = progress or (lambda text: None)
 
-        def ask() -> LinkRequest:
-            return LinkRequest(
+        def ask() -> dict[str, Json]:
+            request = LinkRequest(
                 method,
                 self._with_meta(params, token),
-                cancel,
                 patience,
+                self.version,
                 token,
                 lambda raw: show(progress_text(raw)),
                 headers or {},
-                self.version,
                 quiet,
             )
+            return protocol.decoded(self.link.request(request))
 
         try:
-            return self.link.request(ask())
+            return ask()
         except McpSessionLost:
-            self._initialize(patience, cancel)
-            return self.link.request(ask())
+            self._initialize(patience)
+            return ask()
 
     def _with_meta(self, params: dict[str, Json], token: str | None) -> dict[str, Json]:
         dialogs = self._asker.can_ask()
         return protocol.with_meta(params, self.version, dialogs=dialogs, token=token)
 
-    # --- messages from the server; called by the reading thread ------------------------------
+    # --- messages from the server (RpcHandler) -----------------------------------------------
 
-    def notified(self, notification: RpcNotification) -> None:
-        match notification.method:
-            case "notifications/tools/list_changed" | "notifications/prompts/list_changed":
-                self._changed()
+    def take_notification(self, method: str, params: Raw) -> None:
+        if method in ("notifications/tools/list_changed", "notifications/prompts/list_changed"):
+            self._changed()
 
-    def asked(self, request: RpcRequest, reply: Callable[[Json | RpcFault], None]) -> None:
-        """Handle a request of the server; `reply` is called once, from any thread."""
-        match request.method:
+    def take_request(self, id: RpcId, method: str, params: Raw) -> None:
+        match method:
             case "ping":
-                reply({})
+                self.link.peer.answer(id, {})
             case "elicitation/create" if self._asker.can_ask():
-                self._elicit(protocol.decoded(request.params), reply)
-            case method:
-                reply(RpcFault(METHOD_NOT_FOUND, f"{method} is not offered"))
 
-    def _elicit(self, params: Json, reply: Callable[[Json | RpcFault], None]) -> None:
-        """Ask in a separate thread: the reading thread must not wait for a person."""
+                def ask() -> None:
+                    answer = self._asker.elicit(protocol.decoded(params), Cancel())
+                    self.link.peer.answer(id, answer)
 
-        def ask() -> None:
-            reply(self._asker.elicit(params, Cancel()))
-
-        threading.Thread(target=ask, name="mcp-elicit", daemon=True).start()
+                # In a separate thread: the reading thread must not wait for a person.
+                threading.Thread(target=ask, name="mcp-elicit", daemon=True).start()
+            case _:
+                fault = RpcFault(METHOD_NOT_FOUND, f"{method} is not offered")
+                self.link.peer.answer(id, fault)
 
     def close(self) -> None:
         self.link.close()
+
+
+def connect(
+    config: ServerConfig,
+    parts: ServerParts,
+    log: LogFile,
+    era: protocol.Era | None,
+    changed: Callable[[], None],
+    closed: Cancel,
+) -> McpConnection:
+    """Start a server, or connect to it, and shake hands. Raises McpError, Cancelled."""
+
+    def make_link(handler: RpcHandler) -> Link:
+        if config.url:
+            auth = McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
+            has_own = "authorization" in map(str.lower, config.headers)
+            return HttpLink(config, log, handler, None if has_own else auth)
+        program = server_program(config, parts.environ)
+        parts.hide()
+        return StdioLink(config, parts.confine(program, closed, parts.warn), log, handler)
+
+    connection = McpConnection(make_link, ServerDialogs(parts.dialogs, config.name), changed)
+    try:
+        connection.open(era, Patience(config.startup_timeout, closed))
+    except BaseException as error:
+        words, hint = connection.link.last_words(), connection.link.hint
+        connection.close()
+        more = f"; it said:\n{words}" if words and words not in str(error) else ""
+        more += f"\n({hint})" if hint else ""
+        if isinstance(error, McpError) and more:
+            raise McpError(f"{error}{more}") from error
+        raise
+    return connection
 
 
 def _resource_line(raw: Json, field: str) -> str:
@@ -366,14 +392,3 @@ def argument_headers(tool: protocol.McpToolInfo, args: dict[str, Json]) -> dict[
         elif isinstance(value, str | int):
             headers[f"Mcp-Param-{name}"] = header_value(str(value))
     return headers
-
-
-def header_value(text: str) -> str:
-    """Encode a text for a header."""
-    plain = text.isascii() and all(" " <= char <= "~" for char in text)
-    if plain and text == text.strip() and not (text.startswith("=?base64?") and text[-2:] == "?="):
-        return text
-    from binascii import b2a_base64  # deferred: few texts need it
-
-    data = text.encode("utf-8", "replace")
-    return f"=?base64?{b2a_base64(data, newline=False).decode()}?="

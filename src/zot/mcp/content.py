@@ -1,8 +1,10 @@
-"""Results of servers for the model: text and images, within the limits of other tools."""
+"""Results of servers for the model: text and images, within the limits of other tools; and prompts
+of servers with their arguments."""
 
 from __future__ import annotations
 
 import binascii
+import shlex
 from collections.abc import Callable
 
 import msgspec
@@ -11,6 +13,7 @@ from msgspec import Struct
 from zot.core.image import MAX_IMAGE, checked_image
 from zot.core.tool import ToolOutput
 from zot.errors import CommandError
+from zot.mcp.protocol import PromptInfo
 from zot.provider.types import Image, Json, Text, texts_in
 from zot.text import Frozen, prepared
 
@@ -132,3 +135,44 @@ def _is_said(structured: Json, blocks: list[Text | Image]) -> bool:
             except (msgspec.MsgspecError, RecursionError):
                 continue
     return False
+
+
+# --- prompts ---------------------------------------------------------------------------------
+
+
+def prompt_arguments(prompt: PromptInfo, args: str) -> dict[str, str]:
+    """Parse typed arguments of a prompt: `name=value`, or by position; the last one takes the rest
+    of the line. Raises CommandError: a required one is missing."""
+    try:
+        words = shlex.split(args)
+    except ValueError:
+        words = args.split()
+    values: dict[str, str] = {}
+    plain: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if equals and name in prompt.arguments:
+            values[name] = value
+        else:
+            plain.append(word)
+    free = [name for name in prompt.arguments if name not in values]
+    for position, name in enumerate(free):
+        if plain:
+            last = position == len(free) - 1
+            values[name] = " ".join(plain) if last else plain.pop(0)
+    if missing := [name for name in prompt.required if name not in values]:
+        raise CommandError(f"the prompt {prompt.name!r} needs {', '.join(missing)}")
+    return values
+
+
+def prompt_text(result: dict[str, Json]) -> str:
+    """Join the messages of a prompt; images are replaced by a note."""
+    messages = result.get("messages")
+    texts = []
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        block = block_of(content)
+        text = block.text if isinstance(block, Text) else "[an image]"
+        role = message.get("role") if isinstance(message, dict) else ""
+        texts.append(f"(as the assistant:)\n{text}" if role == "assistant" else text)
+    return "\n\n".join(texts)

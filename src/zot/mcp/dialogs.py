@@ -34,14 +34,11 @@ Method = Literal["confirm", "select", "input"]
 class McpDialogs(UnansweredQuestions[Callable[[PersonAnswer], None]]):
     """The open questions; those that nobody can answer, or answers in time, are cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: SourceHost | None = None) -> None:
+        """Without a host nobody can be asked."""
         super().__init__()
-        self._host: SourceHost | None = None
-        self._ids = count(1)
-
-    def use(self, host: SourceHost) -> None:
         self._host = host
-        self._ids = count(host.questions_before + 1)
+        self._ids = count(1 if host is None else host.questions_before + 1)
 
     def can_ask(self) -> bool:
         return self._host is not None and self._host.can_answer("dialog")

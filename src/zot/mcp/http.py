@@ -7,35 +7,92 @@ from __future__ import annotations
 
 import threading
 import time
+from binascii import b2a_base64
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING
 
 from msgspec import Raw, Struct
 
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
-from zot.errors import Cancelled, ConfigError, McpError, ProviderError
-from zot.jsonrpc import RpcAnswer, RpcFault, notification_line, read_message, request_line
+from zot.errors import BadResponse, Cancelled, ConfigError, McpError, ProviderError
+from zot.jsonrpc import (
+    RpcAnswer,
+    RpcFault,
+    RpcGarbage,
+    RpcHandler,
+    RpcNotification,
+    RpcPeer,
+    read_message,
+    request_line,
+)
 from zot.mcp import link
 from zot.mcp.config import ServerConfig, check_address
-from zot.mcp.connection import McpConnection, header_value
-from zot.mcp.events import EventReader, ServerEvent
+from zot.mcp.oauth import McpAuth
 from zot.mcp.protocol import MODERN
 from zot.provider.address import split_query
 from zot.provider.http import Http, HttpAnswer
+from zot.provider.sse import Splitter
 from zot.provider.types import Json
-
-if TYPE_CHECKING:
-    from zot.mcp.oauth import McpAuth
+from zot.text import Frozen
 
 MAX_BODY = 16 * 1024 * 1024
 NOTICE_SECONDS = 10.0
+"""Timeout of a message that has no answer."""
 HTTP_ERROR = -32000
 MAX_RECONNECTS = 5
 LONGEST_PAUSE = 10.0
+"""Maximum seconds before a reconnect, whatever the server wants."""
 ACCEPT = "application/json, text/event-stream"
+
+
+# --- server-sent events ----------------------------------------------------------------------
+
+
+class ServerEvent(Frozen):
+    data: bytes
+    id: str | None = None
+    retry: float | None = None
+    """Seconds to wait before a reconnect."""
+
+
+class EventReader:
+    """Parses a body that arrives in pieces cut anywhere, and returns complete events."""
+
+    def __init__(self) -> None:
+        self._splitter = Splitter("it", MAX_BODY)
+
+    def feed(self, piece: bytes) -> list[ServerEvent]:
+        """Return the events that end within this piece. Raises McpError for one that is too
+        long."""
+        try:
+            blocks = self._splitter.complete(piece).split(b"\n\n")
+        except BadResponse as error:
+            raise McpError(str(error)) from error
+        return [event for block in blocks if (event := _event(block)) is not None]
+
+
+def _event(block: bytes) -> ServerEvent | None:
+    data: list[bytes] = []
+    id: str | None = None
+    retry: float | None = None
+    for line in block.split(b"\n"):
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        match field:
+            case b"data":
+                data.append(value)
+            case b"id" if b"\0" not in value:
+                id = value.decode("utf-8", "replace")
+            case b"retry" if value.isdigit() and len(value) < 10:
+                retry = int(value) / 1000
+    if not data and id is None and retry is None:
+        return None
+    return ServerEvent(b"\n".join(data), id, retry)
+
+
+# --- the link --------------------------------------------------------------------------------
 
 
 class StreamPlace(Struct):
@@ -52,7 +109,7 @@ class HttpLink:
     hint = ""
 
     def __init__(
-        self, config: ServerConfig, log: LogFile, handler: McpConnection, auth: McpAuth | None
+        self, config: ServerConfig, log: LogFile, handler: RpcHandler, auth: McpAuth | None
     ) -> None:
         check_address(config.url)
         base, query = split_query(config.url)
@@ -61,37 +118,31 @@ class HttpLink:
         self._own_headers = {name.lower(): value for name, value in config.headers.items()}
         self._name = config.name
         self._log = log
-        self._incoming = link.LinkIncoming(handler, lambda body: self._post_quietly(body, ""))
         self._auth = auth
         self._ids = count(1)
         self._session = ""
         self._version = ""
         self._closed = Cancel()
         self._threads: list[threading.Thread] = []
+        self.peer = RpcPeer(lambda body: self._send("POST", body), handler, link.CANCELLED)
 
-    # --- Link --------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Do nothing: each request has a connection of its own."""
 
     def is_alive(self) -> bool:
         return not self._closed.is_set()
 
     def request(self, ask: link.LinkRequest) -> Raw:
         id = next(self._ids)
-        body = request_line(id, ask.method, ask.params)
         try:
             with _limited(ask, self._closed) as cancel:
-                return self._exchange(ask, id, body, cancel)
+                return self._exchange(ask, id, cancel)
         except (Cancelled, link.McpTimeout):
             if self._version != MODERN and not ask.quiet:
-                self._later(
-                    lambda: self.notify("notifications/cancelled", {"requestId": id}), "cancel"
-                )
+                self._later(lambda: self.peer.notify(link.CANCELLED, {"requestId": id}), "cancel")
             raise
 
-    def notify(self, method: str, params: dict[str, Json]) -> None:
-        self._post_quietly(notification_line(method, params), method)
-
     def listen(self, method: str, params: dict[str, Json]) -> None:
-        """Without a method: open the notification stream of a server with sessions."""
         self._later(lambda: self._listen(method, params), "listen")
 
     def last_words(self) -> str:
@@ -99,7 +150,7 @@ class HttpLink:
 
     def close(self) -> None:
         if self._session and not self._closed.is_set():
-            self._quietly(lambda: self._send("DELETE", None, {}, _short()))
+            self._send("DELETE", None)
         self._closed.set()
         for thread in self._threads:
             thread.join(5)
@@ -107,8 +158,9 @@ class HttpLink:
 
     # --- one request -------------------------------------------------------------------------
 
-    def _exchange(self, ask: link.LinkRequest, id: int, body: bytes, cancel: Cancel) -> Raw:
+    def _exchange(self, ask: link.LinkRequest, id: int, cancel: Cancel) -> Raw:
         self._version = ask.version
+        body = request_line(id, ask.method, ask.params)
         headers = self._headers(ask.method, ask.params)
         headers |= {name.lower(): value for name, value in ask.headers.items()}
         stream = StreamPlace()
@@ -117,12 +169,10 @@ class HttpLink:
                 self._session = session
             result = self._read(answer, ask, id, stream)
         for _ in range(MAX_RECONNECTS):
-            if result is not None:
-                return result
-            if stream.last_id is None:
+            if result is not None or stream.last_id is None:
                 break
             cancel.sleep(min(stream.pause, LONGEST_PAUSE))
-            resumed = {**self._headers("", {}), "last-event-id": stream.last_id}
+            resumed = {**self._headers(), "last-event-id": stream.last_id}
             with self._opened("GET", None, resumed, cancel) as answer:
                 result = self._read(answer, ask, id, stream)
         if result is None:
@@ -136,15 +186,19 @@ class HttpLink:
         """Yield a successful answer. Raises McpError, Cancelled."""
         for _ in range(3):
             with self._answered(method, body, headers, cancel) as answer:
-                if answer.status not in (401, 403):
-                    self._check(answer)
+                if answer.status < 300:
                     yield answer
                     return
-                challenge = answer.headers.get("www-authenticate", "")
-                refused = self._refusal(answer)
+                if answer.status == 404 and self._session:
+                    self._session = ""
+                    raise link.McpSessionLost("its session has ended")
+                refusal = self._refusal(answer)
+            if answer.status not in (401, 403) or self._auth is None:
+                raise refusal
             # After the exchange was closed: a login may take as long as the user needs.
-            if self._auth is None or not self._auth.challenged(answer.status, challenge, cancel):
-                raise refused
+            challenge = answer.headers.get("www-authenticate", "")
+            if not self._auth.challenged(answer.status, challenge, cancel):
+                raise refusal
         raise link.McpLogin(f"the server refuses the login; run `zot mcp login {self._name}`")
 
     @contextmanager
@@ -161,20 +215,9 @@ class HttpLink:
         except ProviderError as error:
             raise link.McpGone(str(error)) from error
 
-    def _send(
-        self, method: str, body: bytes | None, headers: dict[str, str], ask: link.Patience
-    ) -> None:
-        cancel = Cancel()
-        timer = threading.Timer(ask.left, cancel.set)
-        timer.daemon = True
-        timer.start()
-        try:
-            with self._answered(method, body, {**self._headers("", {}), **headers}, cancel):
-                pass
-        finally:
-            timer.cancel()
-
-    def _headers(self, method: str, params: Mapping[str, Json]) -> dict[str, str]:
+    def _headers(
+        self, method: str = "", params: Mapping[str, Json] | None = None
+    ) -> dict[str, str]:
         headers = {"accept": ACCEPT, "content-type": "application/json"}
         if method != "initialize":
             headers["mcp-protocol-version"] = self._version
@@ -182,19 +225,10 @@ class HttpLink:
             headers["mcp-session-id"] = self._session
         if self._version == MODERN and method:
             headers["mcp-method"] = method
-            target = params.get("uri") if method == "resources/read" else params.get("name")
-            if method in ("tools/call", "prompts/get", "resources/read"):
-                headers["mcp-name"] = header_value(str(target))
+            field = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+            if params is not None and method in field:
+                headers["mcp-name"] = header_value(str(params.get(field[method])))
         return headers
-
-    def _check(self, answer: HttpAnswer) -> None:
-        """Raises McpError for an unsuccessful answer."""
-        if answer.status < 300:
-            return
-        if answer.status == 404 and self._session:
-            self._session = ""
-            raise link.McpSessionLost("its session has ended")
-        raise self._refusal(answer)
 
     def _refusal(self, answer: HttpAnswer) -> McpError:
         try:
@@ -241,19 +275,16 @@ class HttpLink:
         """Return the result if `data` is the answer; dispatch any other message."""
         if len(data) > MAX_BODY:
             raise McpError(f"it sent an answer of more than {MAX_BODY} bytes")
-        answers: list[RpcAnswer] = []
-
-        def progressed(params: Raw) -> None:
-            ask.patience.extend()
-            ask.progress(params)
-
-        fault = self._incoming.take(
-            data, answers.append, lambda token: progressed if token and token == ask.token else None
-        )
-        if fault is not None:
-            raise McpError(f"its answer is no message: {fault.message}: {data[:200]!r}")
-        if answers and answers[0].id in (id, str(id), None):
-            return link.result_of(answers[0])
+        message = read_message(data)
+        match message:
+            case RpcAnswer(answered) if answered in (id, str(id), None):
+                return link.result_of(message)
+            case RpcNotification(link.PROGRESS, params) if link.progress_token(params) == ask.token:
+                ask.progressed(params)
+            case RpcGarbage(fault):
+                raise McpError(f"its answer is no message: {fault.message}: {data[:200]!r}")
+            case _:
+                self.peer.dispatch(message)
         return None
 
     # --- in the background -------------------------------------------------------------------
@@ -261,9 +292,8 @@ class HttpLink:
     def _listen(self, method: str, params: dict[str, Json]) -> None:
         """Read the notification stream, and reconnect when it is cut: servers and proxies cut
         silent ones."""
-        ask = link.LinkRequest(
-            method, params, self._closed, link.Patience(10**6), version=self._version
-        )
+        patience = link.Patience(10**6, self._closed)
+        ask = link.LinkRequest(method, params, patience, self._version)
         stream = StreamPlace()
         tries = 0
         while tries < MAX_RECONNECTS:
@@ -276,16 +306,15 @@ class HttpLink:
     def _read_notifications(self, ask: link.LinkRequest, stream: StreamPlace) -> bool:
         """Read until the stream ends; False: the server has none."""
         headers = self._headers(ask.method, ask.params)
-        body = None
         if ask.method:
-            body = request_line(next(self._ids), ask.method, ask.params)
+            verb, body = "POST", request_line(next(self._ids), ask.method, ask.params)
         else:
+            verb, body = "GET", None
             headers["accept"] = "text/event-stream"
             if stream.last_id is not None:
                 headers["last-event-id"] = stream.last_id
-        way = "GET" if body is None else "POST"
         try:
-            with self._answered(way, body, headers, self._closed) as answer:
+            with self._answered(verb, body, headers, self._closed) as answer:
                 kind = answer.headers.get("content-type", "")
                 if answer.status != 200 or not kind.startswith("text/event-stream"):
                     return False
@@ -295,8 +324,19 @@ class HttpLink:
             self._log.note(f"its stream of notifications was cut: {error}")
         return True
 
-    def _post_quietly(self, body: bytes, method: str) -> None:
-        self._quietly(lambda: self._send("POST", body, self._headers(method, {}), _short()))
+    def _send(self, method: str, body: bytes | None) -> None:
+        """Send a message that has no answer; a failure is only logged."""
+        cancel = Cancel()
+        timer = threading.Timer(NOTICE_SECONDS, cancel.set)
+        timer.daemon = True
+        timer.start()
+
+        def send() -> None:
+            with self._answered(method, body, self._headers(), cancel):
+                pass
+
+        self._quietly(send)
+        timer.cancel()
 
     def _quietly(self, work: Callable[[], None]) -> None:
         """Run work that nobody waits for; a failure is only logged."""
@@ -320,20 +360,21 @@ def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
     McpTimeout: the time is over; McpGone: the link was closed; Cancelled: the turn was aborted."""
     cancel = Cancel()
     over = threading.Event()
+    patience = ask.patience
 
     def watch() -> None:
-        while not over.wait(ask.patience.left or 0.001):
-            if not ask.patience.left:
+        while not over.wait(patience.left or 0.001):
+            if not patience.left:
                 cancel.set()
                 return
 
     watcher = threading.Thread(target=watch, name="mcp-patience", daemon=True)
-    with ask.cancel.calling(cancel.set), closed.calling(cancel.set):
+    with patience.cancel.calling(cancel.set), closed.calling(cancel.set):
         watcher.start()
         try:
             yield cancel
         except Cancelled:
-            ask.cancel.check()
+            patience.cancel.check()
             if closed.is_set():
                 raise link.McpGone("the server was stopped") from None
             raise ask.timed_out() from None
@@ -341,5 +382,10 @@ def _limited(ask: link.LinkRequest, closed: Cancel) -> Iterator[Cancel]:
             over.set()
 
 
-def _short() -> link.Patience:
-    return link.Patience(NOTICE_SECONDS)
+def header_value(text: str) -> str:
+    """Encode a text for a header."""
+    plain = text.isascii() and all(" " <= char <= "~" for char in text)
+    if plain and text == text.strip() and not (text.startswith("=?base64?") and text[-2:] == "?="):
+        return text
+    data = text.encode("utf-8", "replace")
+    return f"=?base64?{b2a_base64(data, newline=False).decode()}?="

@@ -7,7 +7,9 @@ used only for the server it was issued for.
 
 from __future__ import annotations
 
+import ipaddress
 import re
+import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -22,11 +24,9 @@ from zot.errors import AuthError
 from zot.files import locked
 from zot.mcp.config import OAuthConfig
 from zot.mcp.link import McpLogin
-from zot.mcp.reach import check_reach
 from zot.provider.auth import oauth
 from zot.provider.auth.http import get, post
 from zot.provider.auth.oauth import AuthServer
-from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
 from zot.text import Frozen, prepared
@@ -85,7 +85,47 @@ class ProtectedResource(Struct):
     scopes_supported: tuple[str, ...] | None = None
 
 
+class Discovered(Frozen):
+    """Facts about the login of a server."""
+
+    metadata: _Metadata
+    resource: str
+    """Empty: an old server without resource indicators."""
+    scopes: tuple[str, ...] | None
+
+
 # --- discovery -------------------------------------------------------------------------------
+
+
+def check_reach(address: str, server: str) -> None:
+    """Raises AuthError: the address is not https, or is local while the server is remote, which
+    must not make zot connect to services that trust every local client."""
+    oauth.check_url(address)
+    if _is_near(address) and not _is_near(server):
+        raise AuthError(
+            f"the server at {server!r} names {address!r} for its login, which is on this machine "
+            "or its network; it is not asked"
+        )
+
+
+def _is_near(url: str) -> bool:
+    """Whether the host is this machine, or in a network that is not public."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return True
+    if not host or host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return not ipaddress.ip_address(host.partition("%")[0]).is_global
+    except ValueError:
+        pass
+    try:
+        rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False  # unreachable as well
+    hosts = {str(row[4][0]).partition("%")[0] for row in rows}
+    return any(not ipaddress.ip_address(text).is_global for text in hosts)
 
 
 def read_challenge(header: str) -> Challenge:
@@ -117,16 +157,9 @@ def issuer_addresses(issuer: str) -> list[str]:
     """Return the addresses where an authorization server may describe itself."""
     parts = urlsplit(issuer)
     root, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
-    if not path:
-        return [
-            f"{root}/.well-known/oauth-authorization-server",
-            f"{root}/.well-known/openid-configuration",
-        ]
-    return [
-        f"{root}/.well-known/oauth-authorization-server{path}",
-        f"{root}/.well-known/openid-configuration{path}",
-        f"{root}{path}/.well-known/openid-configuration",
-    ]
+    words = ("oauth-authorization-server", "openid-configuration")
+    addresses = [f"{root}/.well-known/{word}{path}" for word in words]
+    return [*addresses, f"{root}{path}/.well-known/{words[1]}"] if path else addresses
 
 
 def covers(resource: str, url: str) -> bool:
@@ -157,20 +190,14 @@ def _fetched(addresses: Iterable[str], kind: type[Json], server: str) -> Json:
     return None
 
 
-class Found(Frozen):
-    """Discovered facts about a login."""
-
-    metadata: _Metadata
-    resource: str
-    """Empty: an old server without resource indicators."""
-    scopes: tuple[str, ...] | None
-
-
-def discover(url: str, challenge: Challenge) -> Found:
+def discover(url: str, challenge: Challenge) -> Discovered:
     """Find the authorization server of a server. Raises AuthError: there is none, its metadata is
     contradictory, or it points to this machine from a remote server."""
-    discovered = _discover(url, challenge)
+    resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource, url)
+    discovered = _discover_old(url) if resource is None else _discover(url, resource)
     metadata = discovered.metadata
+    if not metadata.authorization_endpoint or not metadata.token_endpoint:
+        raise AuthError("the authorization server does not say where to log in")
     for address in (
         metadata.authorization_endpoint,
         metadata.token_endpoint,
@@ -181,10 +208,7 @@ def discover(url: str, challenge: Challenge) -> Found:
     return discovered
 
 
-def _discover(url: str, challenge: Challenge) -> Found:
-    resource = _fetched(resource_addresses(url, challenge.metadata), ProtectedResource, url)
-    if resource is None:
-        return _discover_old(url)
+def _discover(url: str, resource: ProtectedResource) -> Discovered:
     if resource.resource and not covers(resource.resource, url):
         raise AuthError(
             f"the server describes the login of another one: {resource.resource!r}, not {url!r}"
@@ -199,17 +223,17 @@ def _discover(url: str, challenge: Challenge) -> Found:
         raise AuthError(f"the authorization server {issuer!r} says that it is {metadata.issuer!r}")
     if "S256" not in (metadata.code_challenge_methods_supported or ()):
         raise AuthError(f"the authorization server {issuer!r} does not offer PKCE")
-    return Found(metadata, resource.resource or canonical(url), resource.scopes_supported)
+    return Discovered(metadata, resource.resource or canonical(url), resource.scopes_supported)
 
 
-def _discover_old(url: str) -> Found:
+def _discover_old(url: str) -> Discovered:
     """Servers of 2025-03-26 are their own authorization server, possibly without metadata."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc}"
     metadata = _fetched(issuer_addresses(root), _Metadata, url)
     if metadata is None:
         metadata = _Metadata(root, f"{root}/authorize", f"{root}/token", f"{root}/register")
-    return Found(metadata, "", metadata.scopes_supported)
+    return Discovered(metadata, "", metadata.scopes_supported)
 
 
 # --- client registration ---------------------------------------------------------------------
@@ -222,7 +246,6 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
             "the authorization server wants a client id of your own: register one, and put it into "
             'the entry of the server, as "oauth": {"client_id": "..."}'
         )
-    oauth.check_url(metadata.registration_endpoint)
     methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
     known = [way for way in ("none", "client_secret_basic", "client_secret_post") if way in methods]
     if not known:
@@ -242,10 +265,9 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
 
 
 def _client(
-    discovered: Found, own: OAuthConfig, known: Login | None, redirect: str
+    metadata: _Metadata, own: OAuthConfig, known: Login | None, redirect: str
 ) -> tuple[str, str, str]:
     """Return client id, secret and authentication method for an authorization server."""
-    metadata = discovered.metadata
     methods = metadata.token_endpoint_auth_methods_supported or ("client_secret_basic",)
     if own.client_id:
         basic = "client_secret_basic" in methods
@@ -262,69 +284,7 @@ def _client(
     return str(fields["client_id"]), secret, way.removeprefix("client_secret_")
 
 
-# --- logging in ------------------------------------------------------------------------------
-
-
-def log_in(
-    url: str,
-    challenge: Challenge,
-    own: OAuthConfig,
-    known: Login | None,
-    scopes: Iterable[str],
-    show: ShowPage,
-    cancel: Cancel,
-) -> tuple[Login, Token]:
-    """Let the user log in to a server. `scopes` are earlier ones to keep. Raises AuthError: the
-    login failed; Cancelled: it was aborted."""
-    discovered = discover(url, challenge)
-    server = _server_of(discovered, challenge, own, scopes)
-    before = known.server.callback_port if known is not None and known.registered else 0
-    port = own.callback_port or before
-    try:
-        page = CallbackPage(replace(server, callback_port=port))
-    except AuthError:
-        page = CallbackPage(replace(server, callback_port=0))
-    with closing(page):
-        redirect = page.attempt.redirect_uri
-        client_id, secret, way = _client(discovered, own, known, redirect)
-        server = replace(
-            server,
-            client_id=client_id,
-            client_secret="" if way == "none" else secret,
-            secret_in_header=way == "basic",
-            callback_port=int(urlsplit(redirect).port or 0),
-        )
-        page.begin(server)
-        show(page.attempt.url)
-        code = page.wait(cancel)
-        credential = oauth.exchange(server, page.attempt, code)
-    if credential.oauth is None:
-        raise AuthError("the authorization server gave no token")
-    return Login(server, url, not own.client_id), credential.oauth
-
-
-def _server_of(
-    discovered: Found, challenge: Challenge, own: OAuthConfig, scopes: Iterable[str]
-) -> AuthServer:
-    metadata = discovered.metadata
-    for address in (metadata.authorization_endpoint, metadata.token_endpoint):
-        if not address:
-            raise AuthError("the authorization server does not say where to log in")
-        oauth.check_url(address)
-    wanted = own.scopes or tuple(challenge.scope.split()) or discovered.scopes or ()
-    resource = {"resource": discovered.resource} if discovered.resource else {}
-    return AuthServer(
-        authorize_url=metadata.authorization_endpoint,
-        token_url=metadata.token_endpoint,
-        scopes=tuple(dict.fromkeys((*scopes, *wanted))),
-        params=resource,
-        token_params=resource,
-        issuer=metadata.issuer,
-        issuer_needed=metadata.authorization_response_iss_parameter_supported,
-    )
-
-
-# --- for a link ------------------------------------------------------------------------------
+# --- the login of one server -----------------------------------------------------------------
 
 
 class LoginFile:
@@ -333,6 +293,7 @@ class LoginFile:
 
     def __init__(self, home: str) -> None:
         self._file = AuthFile(home)
+        self.path = self._file.path
 
     def get(self, url: str) -> tuple[Login | None, Token | None]:
         """Raises AuthError when the file is broken."""
@@ -345,15 +306,11 @@ class LoginFile:
             return None, credential.oauth
 
     def put(self, url: str, login: Login, token: Token) -> None:
-        kept: dict[str, Json] = msgspec.to_builtins(login)
-        self._file.put(PREFIX + canonical(url), Credential(oauth=token, details=kept))
+        details: dict[str, Json] = msgspec.to_builtins(login)
+        self._file.put(PREFIX + canonical(url), Credential(oauth=token, details=details))
 
     def remove(self, url: str) -> bool:
         return self._file.remove(PREFIX + canonical(url))
-
-    @property
-    def path(self) -> str:
-        return self._file.path
 
 
 class McpAuth:
@@ -394,22 +351,68 @@ class McpAuth:
         if self._logins >= MAX_LOGINS:
             raise McpLogin("it wants another login again and again")
         self._logins += 1
-        self.log_in(said, cancel)
-        return True
-
-    def log_in(self, challenge: Challenge, cancel: Cancel) -> None:
-        """Let the user log in, even if there is a login already. Raises McpLogin, Cancelled."""
-        assert self._show is not None  # callers have a browser
         try:
-            login, token = self._file.get(self._url)
-            before = (token.scope.split() if token is not None else []) or (
-                login.server.scopes if login is not None else ()
-            )
-            kept = before if challenge.error == "insufficient_scope" else ()
-            login, token = log_in(self._url, challenge, self._own, login, kept, self._show, cancel)
-            self._file.put(self._url, login, token)
+            self._log_in(said, self._show, cancel)
         except AuthError as error:
             raise McpLogin(f"the login failed: {error}") from error
+        return True
+
+    def _log_in(self, challenge: Challenge, show: ShowPage, cancel: Cancel) -> None:
+        """Let the user log in, even if there is a login already. Raises AuthError, Cancelled."""
+        from zot.provider.auth.page import CallbackPage  # few runs have a login
+
+        own = self._own
+        known, token = self._file.get(self._url)
+        discovered = discover(self._url, challenge)
+        server = self._auth_server(discovered, challenge, known, token)
+        before = known.server.callback_port if known is not None and known.registered else 0
+        try:
+            page = CallbackPage(replace(server, callback_port=own.callback_port or before))
+        except AuthError:
+            page = CallbackPage(replace(server, callback_port=0))
+        with closing(page):
+            redirect = page.attempt.redirect_uri
+            client_id, secret, way = _client(discovered.metadata, own, known, redirect)
+            server = replace(
+                server,
+                client_id=client_id,
+                client_secret="" if way == "none" else secret,
+                secret_in_header=way == "basic",
+                callback_port=int(urlsplit(redirect).port or 0),
+            )
+            page.begin(server)
+            show(page.attempt.url)
+            code = page.wait(cancel)
+            credential = oauth.exchange(server, page.attempt, code)
+        if credential.oauth is None:
+            raise AuthError("the authorization server gave no token")
+        login = Login(server, self._url, not own.client_id)
+        self._file.put(self._url, login, credential.oauth)
+
+    def _auth_server(
+        self,
+        discovered: Discovered,
+        challenge: Challenge,
+        known: Login | None,
+        token: Token | None,
+    ) -> AuthServer:
+        scopes: Iterable[str] = ()
+        if challenge.error == "insufficient_scope":  # keep the earlier ones
+            scopes = (token.scope.split() if token is not None else []) or (
+                known.server.scopes if known is not None else ()
+            )
+        wanted = self._own.scopes or tuple(challenge.scope.split()) or discovered.scopes or ()
+        resource = {"resource": discovered.resource} if discovered.resource else {}
+        metadata = discovered.metadata
+        return AuthServer(
+            authorize_url=metadata.authorization_endpoint,
+            token_url=metadata.token_endpoint,
+            scopes=tuple(dict.fromkeys((*scopes, *wanted))),
+            params=resource,
+            token_params=resource,
+            issuer=metadata.issuer,
+            issuer_needed=metadata.authorization_response_iss_parameter_supported,
+        )
 
     def _renew(self) -> Token | None:
         """Renew the token with the refresh token, one process at a time; None: not possible."""

@@ -5,28 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from zot.cancel import Cancel
 from zot.children.limits import MIB
+from zot.children.logfile import LogFile
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError
 from zot.mcp.config import LONGEST, ServerConfig, expanded, fingerprint
-from zot.mcp.dialogs import McpDialogs, ServerDialogs
-from zot.mcp.link import Link, McpGone, McpLogin, Patience
+from zot.mcp.dialogs import McpDialogs
+from zot.mcp.link import McpGone, McpLogin, Patience
 from zot.mcp.protocol import McpToolInfo, ServerLists
 from zot.mcp.store import ServerStore, changed_tools, instructions_face
-from zot.provider.types import Json
 from zot.text import Frozen, mapped, without_secrets
 
 if TYPE_CHECKING:
-    from zot.children.logfile import LogFile
-    from zot.mcp import connection as connections
     from zot.mcp.connection import McpConnection
 
 LOG_BYTES = 5 * MIB
@@ -47,7 +45,7 @@ class ServerParts(Frozen):
     """Variables that hold the user's API keys."""
     store: ServerStore
     dialogs: McpDialogs
-    told: Callable[[McpServer], None] = lambda server: None
+    on_change: Callable[[McpServer], None] = lambda server: None
     """Called when the state of a server changed."""
     hide: Callable[[], None] = lambda: None
     """Called before a program is started."""
@@ -170,7 +168,7 @@ class McpServer:
         """Record that the user lets it start. Raises ConfigError when that cannot be saved."""
         self._parts.store.allow(self.fingerprint, self.name, hints=hints)
         self._agreed = self._parts.store.agreed(self.fingerprint)
-        self._parts.told(self)
+        self._parts.on_change(self)
 
     def accept(self) -> None:
         """Record that the user accepts its tools as they are now."""
@@ -178,7 +176,7 @@ class McpServer:
         if listed is not None:
             self._parts.store.accept(self.fingerprint, self.name, listed)
             self._agreed = self._parts.store.agreed(self.fingerprint)
-            self._parts.told(self)
+            self._parts.on_change(self)
 
     # --- start and end -----------------------------------------------------------------------
 
@@ -191,7 +189,7 @@ class McpServer:
             self._starting = True
             self.started_at = time.monotonic()
             self.error = ""
-        self._parts.told(self)
+        self._parts.on_change(self)
         self._spawn("start", self._start)
 
     def wait_listed(self, deadline: float, cancel: Cancel) -> bool:
@@ -251,7 +249,7 @@ class McpServer:
             with self._news:
                 self._connection = connection
                 self._news.notify_all()
-            self._parts.told(self)
+            self._parts.on_change(self)
             self._list(connection)
         except ZotError as failure:
             error = str(failure)
@@ -265,61 +263,27 @@ class McpServer:
             self.error = error
             self._failed_at = time.monotonic() if error else 0.0
             self._news.notify_all()
-        self._parts.told(self)
+        self._parts.on_change(self)
 
-    def _connect(self) -> connections.McpConnection:
+    def _connect(self) -> McpConnection:
         """Raises McpError, Cancelled."""
-        # Deferred, like the links below: with cached lists a prompt needs none of these modules.
-        parts = self._parts
-        config = expanded(self.config, parts.environ, parts.keys)
-        asker = ServerDialogs(parts.dialogs, self.name)
-        from zot.mcp import connection as connections
+        # The door of the client: with cached lists a prompt needs nothing of it.
+        from zot.mcp import connection
 
-        connection = connections.McpConnection(
-            lambda to: self._link(config, to), asker, self._lists_changed
-        )
+        config = expanded(self.config, self._parts.environ, self._parts.keys)
         era = self.listed.era if self.listed is not None else None
-        try:
-            connection.open(era, Patience(config.startup_timeout), self._closed)
-        except BaseException as error:
-            link = connection.link
-            words, hint = link.last_words(), link.hint
-            connection.close()
-            more = f"; it said:\n{words}" if words and words not in str(error) else ""
-            more += f"\n({hint})" if hint else ""
-            if isinstance(error, McpError) and more:
-                raise McpError(f"{error}{more}") from error
-            raise
-        return connection
-
-    def _link(self, config: ServerConfig, handler: McpConnection) -> Link:
-        parts = self._parts
-        log = self._log()
-        if config.url:
-            from zot.mcp import oauth
-
-            auth = oauth.McpAuth(config.name, config.url, config.oauth, parts.home, parts.show_page)
-            has_own = "authorization" in map(str.lower, config.headers)
-            from zot.mcp import http
-
-            return http.HttpLink(config, log, handler, None if has_own else auth)
-        from zot.mcp import stdio
-
-        program = stdio.server_program(config, parts.environ)
-        parts.hide()
-        confined = parts.confine(program, self._closed, parts.warn)
-        return stdio.StdioLink(config, confined, log, handler)
+        return connection.connect(
+            config, self._parts, self._log(), era, self._lists_changed, self._closed
+        )
 
     def _log(self) -> LogFile:
-        from zot.children.logfile import LogFile
-
         return LogFile(self.log_path, LOG_BYTES, self._parts.secrets)
 
     # --- its lists ---------------------------------------------------------------------------
 
     def _list(self, connection: McpConnection) -> None:
         """Fetch its lists and cache them. Raises McpError, Cancelled."""
-        listed = connection.list_all(Patience(self.config.startup_timeout), self._closed)
+        listed = connection.list_all(Patience(self.config.startup_timeout, self._closed))
         listed = _without(listed, self._parts.secrets())
         store = self._parts.store
         for problem in listed.dropped:
@@ -350,7 +314,7 @@ class McpServer:
                 connection = self._connection
             if connection is not None:
                 self._list(connection)
-                self._parts.told(self)
+                self._parts.on_change(self)
         except McpGone:
             pass  # the next call reports it
         except ZotError as error:
@@ -360,14 +324,10 @@ class McpServer:
 
     # --- calls -------------------------------------------------------------------------------
 
-    def call(
-        self,
-        work: Callable[[McpConnection, Patience], dict[str, Json]],
-        cancel: Cancel,
-        tool: str = "",
-    ) -> dict[str, Json]:
-        """Run `work` with the open connection; `tool` is the tool it calls. Nothing is retried: a
-        server that ended halfway may have carried out the call.
+    @contextmanager
+    def calling(self, cancel: Cancel, tool: str = "") -> Iterator[tuple[McpConnection, Patience]]:
+        """Yield the open connection, for one call; `tool` is the tool it calls. Nothing is retried:
+        a server that ended halfway may have carried out the call.
 
         Raises:
             McpError: it failed, or cannot be had.
@@ -377,12 +337,12 @@ class McpServer:
         if tool:
             self._check_agreed(tool, cancel)
         # Progress extends the timeout, up to an hour.
-        patience = Patience(self.config.timeout, max(LONGEST, self.config.timeout))
+        seconds = self.config.timeout
         try:
-            return work(connection, patience)
+            yield connection, Patience(seconds, cancel, max(LONGEST, seconds))
         except McpGone as error:
             self._drop(connection)
-            self._parts.told(self)
+            self._parts.on_change(self)
             raise McpError(f"the MCP server {self.name!r} has ended: {error}") from error
         except McpError as error:
             raise McpError(f"the MCP server {self.name!r}: {error}") from error

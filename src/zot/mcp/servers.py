@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ExtensionNotify, ServerChanged
 from zot.core.source import CommandInfo, CommandResult, PersonAnswer, ServerState, SourceHost
-from zot.core.tool import Tool
+from zot.core.tool import Tool, ToolContext
 from zot.errors import McpError, NotFoundError
-from zot.mcp import prompts
-from zot.mcp.config import Configured
-from zot.mcp.content import Shorten
-from zot.mcp.dialogs import question_of
+from zot.mcp.config import read_all
+from zot.mcp.content import prompt_arguments, prompt_text
+from zot.mcp.dialogs import McpDialogs, question_of
+from zot.mcp.protocol import PromptInfo
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
+from zot.mcp.source import McpOptions
+from zot.mcp.store import ServerStore
 from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
 from zot.provider.types import ToolCall
 from zot.text import Frozen
@@ -52,24 +53,34 @@ class Offer(Frozen):
 
 
 class McpServerSet:
-    def __init__(
-        self,
-        configured: Configured,
-        parts: ServerParts,
-        host: SourceHost,
-        shorten: Shorten,
-        names: Sequence[str] | None,
-    ) -> None:
-        """`names`: the only tools to offer."""
-        self.dialogs = parts.dialogs
-        self.dialogs.use(host)
+    def __init__(self, options: McpOptions, host: SourceHost) -> None:
+        """Read the configuration; starts no server."""
+        self.dialogs = McpDialogs(host)
         self._host = host
-        self._shorten = shorten
-        self._names = names
-        self._told: dict[str, ServerState] = {}
+        self._shorten = options.shorten
+        self._names = options.names
+        self._last_states: dict[str, ServerState] = {}
         self._asked: set[str] = set()
         self._lock = threading.Lock()
-        parts = replace(parts, told=self._tell, warn=lambda text: self._note("warn", text))
+        parts = ServerParts(
+            options.home,
+            options.environ,
+            options.keys,
+            ServerStore(options.home),
+            self.dialogs,
+            on_change=self._state_changed,
+            hide=options.hide,
+            confine=options.confine,
+            warn=lambda text: self._note("warn", text),
+            secrets=options.secrets,
+        )
+        configured = read_all(
+            options.cwd,
+            options.home,
+            options.entries,
+            files=options.files,
+            trusted=options.trusted(),
+        )
         self.servers = tuple(McpServer(config, parts) for config in configured.servers)
         self._many = False
         self._offer = Offer()
@@ -204,7 +215,7 @@ class McpServerSet:
 
     def commands(self) -> list[CommandInfo]:
         return [
-            prompts.command_info(server.name, prompt)
+            _command_info(server.name, prompt)
             for server in self.servers
             if server.may_start and server.listed is not None
             for prompt in server.listed.prompts
@@ -214,21 +225,18 @@ class McpServerSet:
         """Run a command. Raises CommandError when there is no such command, Cancelled."""
         for server in self.servers:
             for prompt in server.listed.prompts if server.listed is not None else ():
-                if prompts.command_name(server.name, prompt) == name:
-                    try:
-                        return prompts.run(server, prompt, args, cancel)
-                    except McpError as error:
-                        return CommandResult(f"mcp:{server.name}", "error", str(error))
+                if _command_name(server.name, prompt) == name:
+                    return _run_prompt(server, prompt, args, cancel)
         raise NotFoundError(f"unknown command {name!r} of an MCP server")
 
     # --- events ------------------------------------------------------------------------------
 
-    def _tell(self, server: McpServer) -> None:
+    def _state_changed(self, server: McpServer) -> None:
         with self._lock:
             state = server.state
-            if self._told.get(server.name) == state:
+            if self._last_states.get(server.name) == state:
                 return
-            self._told[server.name] = state
+            self._last_states[server.name] = state
         self._host.show(ServerChanged(state.name, state.state, state.tools, state.error))
 
     def _note(self, level: Literal["info", "warn"], text: str) -> None:
@@ -247,6 +255,30 @@ class McpServerSet:
             closer.start()
         for closer in closers:
             closer.join(15)
+
+
+def _command_name(server: str, prompt: PromptInfo) -> str:
+    """Return a command name that can be typed."""
+    return f"mcp:{server}:{re.sub(r'[^A-Za-z0-9._-]', '_', prompt.name)}"
+
+
+def _command_info(server: str, prompt: PromptInfo) -> CommandInfo:
+    words = (name if name in prompt.required else f"[{name}]" for name in prompt.arguments)
+    about = f"{prompt.description} ({' '.join(words)})" if prompt.arguments else prompt.description
+    return CommandInfo(_command_name(server, prompt), about, f"mcp:{server}", "prompt")
+
+
+def _run_prompt(server: McpServer, prompt: PromptInfo, args: str, cancel: Cancel) -> CommandResult:
+    """Get the prompt from the server. Raises CommandError, Cancelled."""
+    source = f"mcp:{server.name}"
+    params = {"name": prompt.name, "arguments": prompt_arguments(prompt, args)}
+    context = ToolContext(prompt.name, cancel, lambda text: None)
+    try:
+        with server.calling(cancel) as (connection, patience):
+            result = connection.call("prompts/get", params, patience, context)
+    except McpError as error:
+        return CommandResult(source, "error", str(error))
+    return CommandResult(source, "prompt", prompt_text(result))
 
 
 def _size(tool: ServerTool) -> int:

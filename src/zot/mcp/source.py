@@ -28,7 +28,6 @@ from zot.text import Frozen
 if TYPE_CHECKING:
     from zot.core.shell import Confine
     from zot.core.source import CommandSource, PanelSource, PersonAnswer, ServerSource, ToolSource
-    from zot.mcp import servers as mcp_servers
     from zot.mcp.servers import McpServerSet
 
 
@@ -155,43 +154,17 @@ class McpServers:
             servers.close()
         return ()
 
-    # --- inside ------------------------------------------------------------------------------
-
     def _loaded(self) -> McpServerSet | None:
         with self._lock:
             host = self._host
             if self._set is not None or host is None or self._closed:
                 return self._set
             if self._options.any():
-                self._set = self._made(host)
+                from zot.mcp import servers  # the door: loaded only where servers are configured
+
+                self._in_jail = self._options.jailed()
+                self._set = servers.McpServerSet(self._options, host)
             return self._set
-
-    def _made(self, host: SourceHost) -> mcp_servers.McpServerSet:
-        # Deferred: loaded only where servers are configured.
-        from zot.mcp import config, dialogs, store
-        from zot.mcp import server as mcp_server
-        from zot.mcp import servers as mcp_servers
-
-        options = self._options
-        self._in_jail = options.jailed()
-        parts = mcp_server.ServerParts(
-            options.home,
-            options.environ,
-            options.keys,
-            store.ServerStore(options.home),
-            dialogs.McpDialogs(),
-            hide=options.hide,
-            confine=options.confine,
-            secrets=options.secrets,
-        )
-        configured = config.read_all(
-            options.cwd,
-            options.home,
-            options.entries,
-            files=options.files,
-            trusted=options.trusted(),
-        )
-        return mcp_servers.McpServerSet(configured, parts, host, options.shorten, options.names)
 
 
 if TYPE_CHECKING:

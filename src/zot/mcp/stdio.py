@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
@@ -17,11 +18,27 @@ from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
 from zot.core.shell import Program
 from zot.errors import Cancelled, McpError
-from zot.jsonrpc import OpenRequests, RpcAnswer, RpcFault, notification_line, request_line
+from zot.jsonrpc import (
+    RpcAnswer,
+    RpcFault,
+    RpcGarbage,
+    RpcHandler,
+    RpcNotification,
+    RpcPeer,
+    read_message,
+    request_line,
+)
 from zot.lines import LineTooLong
 from zot.mcp.config import ServerConfig
-from zot.mcp.connection import McpConnection
-from zot.mcp.link import LinkIncoming, LinkRequest, McpTimeout, Replies, gone
+from zot.mcp.link import (
+    CANCELLED,
+    GONE,
+    PROGRESS,
+    LinkRequest,
+    McpTimeout,
+    progress_token,
+    result_of,
+)
 from zot.provider.types import Json
 from zot.text import printable
 
@@ -40,6 +57,8 @@ JAILED = (
     " says `network`; npx and uvx need both: install the server, and name its own program"
 )
 LINE_TOO_LONG = -32000
+MAX_WAITING = 100
+"""Maximum queued messages per request; beyond it the oldest are dropped."""
 
 
 def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict[str, str]:
@@ -62,6 +81,36 @@ def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:
     return Program(argv, config.folder, env, config.network)
 
 
+class Replies:
+    """Messages for one request; the thread that made it waits for them."""
+
+    def __init__(self) -> None:
+        self._messages: deque[RpcAnswer | Raw] = deque(maxlen=MAX_WAITING)
+        self._answered = False
+        self._arrived = threading.Condition()
+
+    def put(self, message: RpcAnswer | Raw) -> None:
+        """Add an answer, or the parameters of a progress notification; never blocks."""
+        with self._arrived:
+            if not self._answered:  # nothing may displace the answer
+                self._answered = isinstance(message, RpcAnswer)
+                self._messages.append(message)
+                self._arrived.notify_all()
+
+    def wait(self, ask: LinkRequest) -> Raw:
+        """See Link.request."""
+        patience = ask.patience
+        while patience.cancel.wait_for(
+            self._arrived, lambda: bool(self._messages), patience.deadline
+        ):
+            with self._arrived:
+                message = self._messages.popleft()
+            if isinstance(message, RpcAnswer):
+                return result_of(message)
+            ask.progressed(message)
+        raise ask.timed_out()
+
+
 class StdioLink:
     """Starts the server at construction, confined by `confined`; `close` ends its whole process
     tree. Raises McpError: it cannot be started."""
@@ -73,117 +122,100 @@ class StdioLink:
         config: ServerConfig,
         confined: AbstractContextManager[Program],
         log: LogFile,
-        handler: McpConnection,
+        handler: RpcHandler,
     ) -> None:
-        self._incoming = LinkIncoming(handler, lambda line: self._peer.send_line(line))
+        self.peer = RpcPeer(lambda line: self._process.send_line(line), handler, CANCELLED)
         self._log = log
-        self._open = OpenRequests()
-        self._lock = threading.Lock()
-        self._waiting: dict[int, Replies] = {}
         self._by_token: dict[str, Replies] = {}
         log.note(f"starting {config.command!r} in {config.folder}")
-        with ExitStack() as kept:
-            program = kept.enter_context(confined)
+        with ExitStack() as jail:
+            program = jail.enter_context(confined)
             try:
                 folder = Path(program.folder)
                 process = ChildProcess(program.argv, folder, program.env, program.plan)
             except (OSError, ValueError) as error:
                 raise McpError(f"it cannot be started: {error}") from error
-            self._kept = kept.pop_all()  # until the process has ended
+            self._jail = jail.pop_all()  # until the process has ended
         self.hint = JAILED if program.jailed else ""
-        self._peer = LineProcess(
-            f"mcp-{config.name}",
-            process,
-            log,
-            LIMITS,
-            on_line=self._take,
-            on_end=self._ended,
+        self._process = LineProcess(
+            f"mcp-{config.name}", process, log, LIMITS, on_line=self._take, on_end=self._ended
         )
-        self._peer.start()
 
-    # --- Link --------------------------------------------------------------------------------
+    def start(self) -> None:
+        self._process.start()
 
     def is_alive(self) -> bool:
-        return not self._peer.ended.is_set()
+        return not self._process.ended.is_set()
 
     def request(self, ask: LinkRequest) -> Raw:
         replies = Replies()
-        id = self._begin(ask, replies)
+        id = self.peer.open(replies.put)
+        if ask.token is not None:
+            self._by_token[ask.token] = replies
         try:
+            self._send(id, ask)
             return replies.wait(ask)
         except (Cancelled, McpTimeout) as error:
-            if self._open.drop(id) and not ask.quiet:
+            if ask.quiet:
+                self.peer.drop(id)
+            else:
                 reason = "the user aborted" if isinstance(error, Cancelled) else "it took too long"
-                self.notify("notifications/cancelled", {"requestId": id, "reason": reason})
+                self.peer.withdraw(id, reason=reason)
             raise
         finally:
-            with self._lock:
-                self._waiting.pop(id, None)
-                self._by_token.pop(ask.token or "", None)
+            self._by_token.pop(ask.token or "", None)
 
-    def notify(self, method: str, params: dict[str, Json]) -> None:
-        self._peer.send_line(notification_line(method, params))
+    def _send(self, id: int, ask: LinkRequest) -> None:
+        line = request_line(id, ask.method, ask.params)
+        if self._process.send_line(line):
+            return
+        if len(line) > LIMITS.line:
+            self.peer.drop(id)
+            raise McpError(f"the request has {len(line)} bytes, the limit is {LIMITS.line}")
+        fault = RpcFault(GONE, "the server no longer reads its stdin")
+        self.peer.settle(RpcAnswer(id, fault=fault))
 
     def listen(self, method: str, params: dict[str, Json]) -> None:
-        if not method:
-            return  # all its output is read anyway
-        id = self._open.add(lambda answer: None)
-        self._peer.send_line(request_line(id, method, params))
+        if method:  # without one: all its output is read anyway
+            self.peer.ask(method, params, lambda answer: None)
 
     def last_words(self) -> str:
-        text = printable(self._peer.last_words.decode("utf-8", "replace"))
+        text = printable(self._process.last_words.decode("utf-8", "replace"))
         return "\n".join(text.strip().splitlines()[-LAST_LINES:])
 
     def close(self) -> None:
         """Close its stdin, wait, then end the whole process tree."""
-        self._open.close(gone("the server was stopped"))
-        self._peer.ask_to_stop()
-        if not self._peer.ended.wait(CLOSE_SECONDS):
-            self._peer.process.terminate()
-            if not self._peer.ended.wait(LIMITS.terminate):
+        self.peer.close(RpcFault(GONE, "the server was stopped"))
+        self._process.ask_to_stop()
+        if not self._process.ended.wait(CLOSE_SECONDS):
+            self._process.process.terminate()
+            if not self._process.ended.wait(LIMITS.terminate):
                 self._log.note("ignored the end of its stdin and SIGTERM: killed")
-        self._peer.close()
+        self._process.close()
         self._log.close()
 
-    # --- inside ------------------------------------------------------------------------------
-
-    def _begin(self, ask: LinkRequest, replies: Replies) -> int:
-        id = self._open.add(replies.put)
-        with self._lock:
-            self._waiting[id] = replies
-            if ask.token is not None:
-                self._by_token[ask.token] = replies
-        line = request_line(id, ask.method, ask.params)
-        if not self._peer.send_line(line):
-            if len(line) > LIMITS.line:
-                self._open.drop(id)
-                raise McpError(f"the request has {len(line)} bytes, the limit is {LIMITS.line}")
-            self._open.settle(RpcAnswer(id, fault=gone("the server no longer reads its stdin")))
-        return id
-
     def _take(self, line: bytes | LineTooLong) -> bool:
+        """Take a line of the server; False: it is invalid."""
         if isinstance(line, LineTooLong):
-            self._drop_long(line)
+            # It could be the answer to any pending request.
+            text = f"it sent a line of more than {line.limit} bytes"
+            self.peer.fail_open(RpcFault(LINE_TOO_LONG, text))
             return False
-        fault = self._incoming.take(line, self._open.settle, self._progress_of)
-        if fault is not None:
-            self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
-        return fault is None
-
-    def _progress_of(self, token: str) -> Callable[[Raw], None] | None:
-        replies = self._by_token.get(token)
-        return None if replies is None else replies.put
-
-    def _drop_long(self, line: LineTooLong) -> None:
-        """Fail all pending requests: a line that is too long could be the answer to any of them."""
-        fault = RpcFault(LINE_TOO_LONG, f"it sent a line of more than {line.limit} bytes")
-        with self._lock:
-            waiting = list(self._waiting)
-        for id in waiting:
-            self._open.settle(RpcAnswer(id, fault=fault))
+        message = read_message(line)
+        match message:
+            case RpcGarbage(fault):
+                self._log.note(f"a line was dropped: {fault.message}: {line[:200]!r}")
+                return False
+            case RpcNotification(method, params) if method == PROGRESS:
+                if (replies := self._by_token.get(progress_token(params))) is not None:
+                    replies.put(params)
+            case _:
+                self.peer.dispatch(message)
+        return True
 
     def _ended(self, reason: str) -> None:
-        # Stderr may end after stdout; the peer has joined its thread.
+        # Stderr may end after stdout; the process has joined its thread.
         words = self.last_words()
-        self._open.close(gone(f"it {reason}" + (f"; it said:\n{words}" if words else "")))
-        self._kept.close()
+        text = f"it {reason}" + (f"; it said:\n{words}" if words else "")
+        self.peer.close(RpcFault(GONE, text))
+        self._jail.close()

@@ -45,13 +45,8 @@ class ServerTool(Frozen):
     def call(self, args: dict[str, Json], context: ToolContext, shorten: Shorten) -> ToolOutput:
         """Raises ToolError, Cancelled."""
         try:
-            result = self.server.call(
-                lambda connection, patience: connection.call_tool(
-                    self.info, args, patience, context
-                ),
-                context.cancel,
-                self.info.name,
-            )
+            with self.server.calling(context.cancel, self.info.name) as (connection, patience):
+                result = connection.call_tool(self.info, args, patience, context)
         except McpError as error:
             raise ToolError(str(error)) from error
         return output_of(result, shorten)
@@ -166,18 +161,11 @@ class McpResources:
             )
         uri = args.get("uri")
         try:
-            if not uri:
-                listed = server.call(
-                    lambda connection, patience: connection.resources(patience, context.cancel),
-                    context.cancel,
-                )
-                return self._shorten("\n".join(listed["lines"]) or "it offers none")
-            result = server.call(
-                lambda connection, patience: connection.call(
-                    "resources/read", {"uri": uri}, patience, context
-                ),
-                context.cancel,
-            )
+            with server.calling(context.cancel) as (connection, patience):
+                if not uri:
+                    lines = connection.resources(patience)
+                    return self._shorten("\n".join(lines) or "it offers none")
+                result = connection.call("resources/read", {"uri": uri}, patience, context)
         except McpError as error:
             raise ToolError(str(error)) from error
         return resource_of(result, self._shorten)

@@ -303,7 +303,9 @@ class McpJob(RuntimeClient):
         with self._lock:
             question = self._open.pop(id, None)
         if question is not None and question.request is not None:
-            self._wire.withdraw(question.request)
+            self._wire.peer.withdraw(
+                question.request, reason="nobody waits for the answer any more"
+            )
 
 
 def narrowed(

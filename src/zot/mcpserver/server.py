@@ -39,7 +39,7 @@ class ZotMcpServer(JsonRpcServer):
     join_seconds = 2 * STOP_SECONDS
 
     def __init__(self, options: Options, around: Surroundings) -> None:
-        super().__init__(options, around)
+        super().__init__(options, around, "notifications/cancelled")
         self._greeted = McpPeer()
         self._calls: dict[jsonrpc.RpcId, McpJob] = {}
         """Jobs by the id of the call that waits for them."""
@@ -54,7 +54,7 @@ class ZotMcpServer(JsonRpcServer):
         def work() -> None:
             result = self._request(id, method, protocol.read_params(params))
             if result is not None:
-                self.answer(id, result)
+                self.peer.answer(id, result)
 
         self.answering(id, work)
 
@@ -142,7 +142,7 @@ class ZotMcpServer(JsonRpcServer):
                 while len(self._results) > MAX_HELD:
                     del self._results[next(iter(self._results))]
         for id in waiting:
-            self.answer(id, result)
+            self.peer.answer(id, result)
 
     def _taken(self, job: McpJob) -> list[jsonrpc.RpcId]:
         """Remove and return the calls that wait for the job; the caller holds the lock."""
@@ -155,7 +155,7 @@ class ZotMcpServer(JsonRpcServer):
 
     def progress(self, token: int | str, number: int, message: str) -> None:
         params = {"progressToken": token, "progress": number, "message": message}
-        self.put(jsonrpc.notification_line("notifications/progress", params))
+        self.peer.notify("notifications/progress", params)
 
     def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int:
         def read(answer: jsonrpc.RpcAnswer) -> None:
@@ -164,15 +164,7 @@ class ZotMcpServer(JsonRpcServer):
             except (msgspec.DecodeError, RecursionError):
                 take(None)
 
-        id = self.questions.add(read)
-        self.put(jsonrpc.request_line(id, "elicitation/create", question))
-        return id
-
-    def withdraw(self, id: int) -> None:
-        """Withdraw a question, and notify the client."""
-        if self.questions.drop(id):
-            reason = {"requestId": id, "reason": "nobody waits for the answer any more"}
-            self.put(jsonrpc.notification_line("notifications/cancelled", reason))
+        return self.peer.ask("elicitation/create", question, read)
 
     def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
         """Answer the call that waits for the job, if any, with its questions."""
@@ -182,7 +174,7 @@ class ZotMcpServer(JsonRpcServer):
             if waiting:
                 self._asked[state] = job
         for id in waiting:
-            self.answer(id, protocol.input_required(forms, state))
+            self.peer.answer(id, protocol.input_required(forms, state))
 
     # --- the end -----------------------------------------------------------------------------
 

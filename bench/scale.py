@@ -34,11 +34,14 @@ from zot.glasspane.board import Board  # noqa: E402
 from zot.swarm.log import AgentFolder, LogWriter, read_log  # noqa: E402
 from zot.swarm.runner import AgentRunner  # noqa: E402
 from zot.swarm.task import SwarmTask  # noqa: E402
-from zot.swarm.temporal.carried import CarriedWork  # noqa: E402
 from zot.swarm.temporal.config import TemporalConfig, WorkerPlace  # noqa: E402
-from zot.swarm.temporal.hub import Hub  # noqa: E402
-from zot.swarm.temporal.hubclient import HubAddress, HubClient  # noqa: E402
+from zot.swarm.temporal.hub import (  # noqa: E402
+    Hub,
+    HubAddress,
+    HubClient,
+)
 from zot.swarm.temporal.remote import RemoteAgent  # noqa: E402
+from zot.swarm.temporal.work import CarriedWork  # noqa: E402
 from zot.swarm.worktrees import Worktrees  # noqa: E402
 from zot.testing.fakeserver import FakeServer  # noqa: E402
 

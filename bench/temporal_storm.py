@@ -35,8 +35,11 @@ from swarm.cluster import below, free_port  # noqa: E402
 from swarm.support import ZOT, Place, bash, says  # noqa: E402
 
 from zot.errors import ZotError  # noqa: E402
-from zot.swarm.temporal.config import TemporalConfig, save_config  # noqa: E402
-from zot.swarm.temporal.door import server_command  # noqa: E402
+from zot.swarm.temporal.config import (  # noqa: E402
+    TemporalConfig,
+    save_config,
+    server_command,
+)
 
 MACHINES = 3
 SLOTS = 5

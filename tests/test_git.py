@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from zot.git import Git, GitError
-from zot.swarm.repository import WorktreeError
+from zot.swarm.checkout import WorktreeError
 from zot.swarm.snapshot import reopen_all
 from zot.swarm.worktrees import Worktrees
 

@@ -23,8 +23,8 @@ from swarm.support import bash, says
 from swarm.support import place as place
 
 from glasspane.support import Pane, Terminal, command_lines
+from zot.swarm.checkout import changing
 from zot.swarm.log import AgentFolder, LogWriter
-from zot.swarm.repository import changing
 from zot.swarm.task import Claimed, SwarmTask
 
 pytestmark = pytest.mark.long

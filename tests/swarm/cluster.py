@@ -14,8 +14,7 @@ from pathlib import Path
 from support.patience import patience
 
 from swarm.support import ZOT, Place
-from zot.swarm.temporal.config import TemporalConfig, save_config
-from zot.swarm.temporal.door import server_command
+from zot.swarm.temporal.config import TemporalConfig, save_config, server_command
 
 WORKER_PATIENCE = patience(60.0)
 

@@ -25,7 +25,7 @@ from zot.swarm.temporal.config import (
     load_config,
     save_config,
 )
-from zot.swarm.temporal.hubclient import HubAddress, HubClient
+from zot.swarm.temporal.hub import HubAddress, HubClient
 from zot.swarm.temporal.remote import Claim, RemoteAgent, Superseded
 
 pytest.importorskip("starlette")

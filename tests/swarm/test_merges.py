@@ -13,8 +13,7 @@ import pytest
 
 from swarm.support import bash, says
 from swarm.support import place as place
-from zot.swarm.checkout import JOURNAL
-from zot.swarm.repository import WorktreeError, changing
+from zot.swarm.checkout import JOURNAL, WorktreeError, changing
 from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.worktrees import Worktree, Worktrees
 
@@ -83,7 +82,7 @@ def test_a_double_click_merges_once(trees, repository, tmp_path):
 
 def test_the_lock_of_a_repository_ends_with_its_holder(trees, repository, tmp_path, monkeypatch):
     tree = work(trees, repository, tmp_path)
-    monkeypatch.setattr("zot.swarm.repository.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("zot.swarm.checkout.LOCK_SECONDS", 0.1)
     reader, writer = os.pipe()
     holder = os.fork()
     if holder == 0:
@@ -312,7 +311,7 @@ def test_a_stale_lock_in_an_agents_own_tree_does_not_stop_it(trees, repository, 
 
 
 def test_the_lock_of_a_git_that_runs_is_left(trees, repository, tmp_path, monkeypatch):
-    monkeypatch.setattr("zot.swarm.repository.STALE_SECONDS", 0.0)
+    monkeypatch.setattr("zot.swarm.checkout.STALE_SECONDS", 0.0)
     tree = trees.make(str(repository), "fix-1", tmp_path / "agents" / "fix-1")
     lock = Path(git(tree.path, "rev-parse", "--absolute-git-dir")) / "index.lock"
     lock.write_text("")

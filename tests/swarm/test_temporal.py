@@ -16,7 +16,7 @@ from swarm.cluster import Cluster, TlsDoor
 from swarm.support import ZOT, bash, says
 from zot.errors import ConfigError
 from zot.swarm.task import SwarmError
-from zot.swarm.temporal.door import server_command
+from zot.swarm.temporal.config import server_command
 from zot.testing.fakeserver import FakeServer
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from zot.git import Git, GitError
-from zot.swarm.repository import MergeConflict, WorktreeError
+from zot.swarm.checkout import MergeConflict, WorktreeError
 from zot.swarm.worktrees import DiffSize, Worktree, Worktrees
 
 ENVIRONMENT = {

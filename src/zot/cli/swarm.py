@@ -22,10 +22,9 @@ from zot.observe.observer import facts_of
 from zot.observe.status import OpenQuestion
 from zot.settings.known import hide_keys
 from zot.swarm import supervisor
-from zot.swarm.agent import AgentSummary, shown_age
-from zot.swarm.follow import OVER
+from zot.swarm.agent import AgentSummary, by_need, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
-from zot.swarm.schedule import by_need
+from zot.swarm.log import OVER
 from zot.swarm.task import LogRow, SwarmTask
 from zot.text import positive, size_text, whole_characters
 

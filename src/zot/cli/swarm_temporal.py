@@ -21,7 +21,9 @@ from zot.swarm.temporal.config import (
     WorkerPlace,
     hub_token,
     load_config,
+    run_worker,
     save_config,
+    server_command,
 )
 
 SERVER_PORT = 7233
@@ -86,9 +88,7 @@ def _temporal(swarm: object, arguments: argparse.Namespace) -> None:
 
 def _dev(arguments: argparse.Namespace) -> NoReturn:
     database = "" if arguments.forget else str(ensure_dir(_swarm()) / "temporal.db")
-    from zot.swarm.temporal import door
-
-    command = door.server_command(database, arguments.port)
+    command = server_command(database, arguments.port)
     say(
         f"Temporal at 127.0.0.1:{arguments.port}, its page at http://127.0.0.1:"
         f"{arguments.port + 1000}; end it with Ctrl-C"
@@ -122,6 +122,4 @@ def _worker(swarm: object, arguments: argparse.Namespace) -> None:
     hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for programs that agents run
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     hide_keys(home_dir(os.environ), os.environ, hidden)
-    from zot.swarm.temporal import door
-
-    door.run_worker(config, place, environment)
+    run_worker(config, place, environment)

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 from zot.errors import ConfigError
 from zot.glasspane.watched import WatchedStream
 from zot.swarm.agent import AgentSummary
-from zot.swarm.follow import LogFollower, Roster
 from zot.swarm.local import LocalSwarm
-from zot.swarm.log import shared_streams
+from zot.swarm.log import LogFollower, Roster, shared_streams
 from zot.swarm.task import NoSuchAgent
 
 FRESH_SECONDS = 0.15

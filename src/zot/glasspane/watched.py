@@ -9,7 +9,7 @@ from zot.observe import Observer, Status, facts
 from zot.observe.observer import facts_of
 from zot.observe.status import AgentView
 from zot.swarm.agent import AgentSummary, Stage
-from zot.swarm.follow import LogFollower
+from zot.swarm.log import LogFollower
 from zot.swarm.task import LogRow
 
 MAX_TASK = 500

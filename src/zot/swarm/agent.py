@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -33,6 +33,8 @@ from zot.swarm.task import (
 from zot.swarm.worktrees import DiffSize, Worktree
 
 Stage = Literal["queued", "working", "needs_you", "done", "failed", "cancelled", "lost"]
+NEED = ("needs_you", "failed", "lost", "stalled", "working", "queued", "done", "cancelled")
+"""Display order."""
 CRASHES = 5
 """Consecutive exits before the agent did anything, after which it is lost: another start would not
 help. A tool call that kills the process is detected by the durable run, which holds itself."""
@@ -321,3 +323,11 @@ def shown_age(seconds: float) -> str:
         if seconds >= length:
             return f"{seconds // length:.0f}{unit}"
     return f"{max(0.0, seconds):.0f}s"
+
+
+def by_need(summaries: Iterable[AgentSummary]) -> list[AgentSummary]:
+    """Sort by the attention agents need; within a stage, longest waiting first."""
+    return sorted(
+        summaries,
+        key=lambda s: (NEED.index("stalled" if s.stalled else s.stage), s.since, s.id),
+    )

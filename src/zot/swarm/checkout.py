@@ -20,18 +20,24 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Struct
 
-from zot.files import read_bytes, write_atomic
+from zot.errors import ZotError
+from zot.files import lock, read_bytes, write_atomic
 from zot.git import Git
-from zot.swarm.repository import STALE_SECONDS, MergeConflict, WorktreeError
 from zot.swarm.snapshot import GITLINK, TreeChange, changes
 
+LOCK = "zot.lock"
+"""Lock file in the git directory that all checkouts of a repository share."""
+LOCK_SECONDS = 300.0
+STALE_SECONDS = 2.0
+"""Age from which the lock of a branch or an index may be left by a killed git."""
 JOURNAL = "zot-merge.json"
 PRIVATE_INDEX = "zot-merge-index"
 WAIT_SECONDS = 10.0
@@ -46,6 +52,18 @@ _UNFINISHED = {
     "rebase-merge": "rebase",
     "rebase-apply": "rebase",
 }
+
+
+class WorktreeError(ZotError):
+    code = "worktree"
+
+
+class MergeConflict(WorktreeError):
+    code = "conflict"
+
+    def __init__(self, message: str, paths: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.paths = paths
 
 
 CommitId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40,64}$")]
@@ -377,3 +395,57 @@ def _shown(paths: Iterable[str]) -> str:
     paths = list(paths)
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
     return ", ".join(paths[:SHOWN]) + more
+
+
+# --- locks of a repository -----------------------------------------------------------------------
+
+
+@contextmanager
+def changing(directory: str, environment: Mapping[str, str], git_dir: str = "") -> Iterator[Git]:
+    """Lock a checkout and its repository's branches against other zot processes; yield its git.
+
+    The kernel holds the lock: it ends with this process and the git processes it started. A
+    directory that is no repository (`git_dir` is elsewhere) is locked itself.
+    """
+    where = Path(directory) if git_dir else Git(directory, environment).common_dir / LOCK
+    fd = _lock(where, directory)
+    try:
+        yield Git(directory, environment, git_dir, held=(fd,))
+    finally:
+        os.close(fd)
+
+
+def _lock(path: Path, directory: str) -> int:
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + LOCK_SECONDS
+    while not lock(fd):
+        if time.monotonic() > deadline:
+            os.close(fd)
+            raise WorktreeError(
+                f"another zot has been changing {directory!r} for {LOCK_SECONDS:.0f} s: "
+                "try again when it has ended"
+            )
+        time.sleep(0.02)
+    return fd
+
+
+def remove_stale_lock(git: Git) -> None:
+    """Remove index.lock of an agent's own checkout if a killed git left it: git holds it only for a
+    moment, and no git runs in this directory."""
+    path = git.git_dir / "index.lock"
+    with contextlib.suppress(FileNotFoundError):
+        time.sleep(max(0.0, path.stat().st_mtime + STALE_SECONDS - time.time()))
+        if path.exists() and not _runs_git_in(git.directory):
+            path.unlink()
+
+
+def _runs_git_in(directory: str) -> bool:
+    """Whether git runs in the directory; False without /proc, where the lock's age must do."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            cwd = process.joinpath("cwd").readlink()
+            name = process.joinpath("comm").read_text()
+            if name.startswith("git") and cwd.is_relative_to(directory):
+                return True
+    return False

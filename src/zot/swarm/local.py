@@ -29,8 +29,7 @@ from zot.ledger import Ledger, Spending
 from zot.lines import encode_line
 from zot.swarm import commands
 from zot.swarm.agent import AgentSummary, SwarmAgent
-from zot.swarm.follow import Roster
-from zot.swarm.log import LEDGER, AgentFolder, agent_folders, read_log
+from zot.swarm.log import LEDGER, AgentFolder, Roster, agent_folders, read_log
 from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
 
 TEMPORARY = Path("/tmp")

@@ -15,10 +15,9 @@ from zot.errors import ConfigError, ZotError
 from zot.home import own_command, own_environ
 from zot.ledger import Ledger
 from zot.provider import catalog
-from zot.swarm.agent import SwarmAgent
+from zot.swarm.agent import Stage, SwarmAgent
 from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import LEDGER, AgentFolder, LogWriter, agent_folders
-from zot.swarm.schedule import blocked_by, next_agents, ready_agents
 from zot.swarm.task import (
     AgentStarted,
     AnySwarmRow,
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
 
 RESTART_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before restarting an agent that died, by number of deaths."""
+ENDED: frozenset[Stage] = frozenset({"failed", "cancelled", "lost"})
+"""Stages that are over, but not done."""
 FEATURES = ("codes", "dialogs", "queue", "retries", "seq", "thinking", "tools")
 
 
@@ -417,3 +418,40 @@ def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
         if value:
             words += [flag, str(value)]
     return [*words, *(("--jail",) if task.jail else ()), *task.words]
+
+
+# --- the order in which agents start ------------------------------------------------------------
+
+
+def next_agents(agents: Mapping[str, SwarmAgent], slots: int) -> list[str]:
+    """Return the agents to start now on this machine, highest priority first, then oldest."""
+    free = slots - sum(agent.alive for agent in agents.values() if not agent.task.engine)
+    ready = [agent for agent in ready_agents(agents) if not agent.task.engine]
+    return [agent.task.id for agent in ready[: max(0, free)]]
+
+
+def ready_agents(agents: Mapping[str, SwarmAgent]) -> list[SwarmAgent]:
+    """Return the agents that only wait for a slot, in starting order."""
+    ready = [
+        agent
+        for agent in agents.values()
+        if agent.stage == "queued" and not unmet(agent, agents) and not blocked_by(agent, agents)
+    ]
+    return sorted(ready, key=lambda a: (-a.task.priority, a.task.created, a.task.id))
+
+
+def unmet(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> list[str]:
+    """Return the agents it still has to wait for."""
+    return [
+        id for id in agent.task.after if id in agents and agents[id].stage not in (*ENDED, "done")
+    ]
+
+
+def blocked_by(agent: SwarmAgent, agents: Mapping[str, SwarmAgent]) -> str:
+    """Return why the agent can never start; empty: it can."""
+    for id in agent.task.after:
+        if id not in agents:
+            return f"{id}, which it was to begin after, was removed"
+        if agents[id].stage in ENDED:
+            return f"{id}, which it was to begin after, was {agents[id].stage}"
+    return ""

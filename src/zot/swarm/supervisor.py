@@ -27,6 +27,7 @@ from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.temporal.config import start_engine
 from zot.swarm.temporal.remote import RemoteAgent
 from zot.swarm.worktrees import Worktree
 
@@ -186,9 +187,7 @@ class SwarmSupervisor:
         """Start the engine once. Raises SwarmError: it says what is missing or does not answer."""
         async with self._starting:
             if self._runner.elsewhere is None:
-                from zot.swarm.temporal import door
-
-                self._runner.elsewhere = await door.start_engine(self._runner)
+                self._runner.elsewhere = await start_engine(self._runner)
             return self._runner.elsewhere
 
     async def _keep_trying_engine(self) -> None:

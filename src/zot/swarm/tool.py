@@ -15,10 +15,9 @@ from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
 from zot.errors import ToolError, ZotError
 from zot.provider.types import Json
-from zot.swarm.agent import AgentSummary
-from zot.swarm.follow import OVER, FollowedAgent, Roster, answer_of
+from zot.swarm.agent import AgentSummary, by_need
 from zot.swarm.local import LocalSwarm
-from zot.swarm.schedule import by_need
+from zot.swarm.log import OVER, FollowedAgent, Roster, answer_of
 from zot.swarm.task import Conversation, inherited, pick
 
 NAME = "swarm"

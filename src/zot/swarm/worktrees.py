@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -15,17 +15,18 @@ from msgspec import Struct
 
 from zot.files import ensure_dir, read_bytes
 from zot.git import MAX_DIFF, Git, GitError, top_level
-from zot.swarm.checkout import Checkout, Move
-from zot.swarm.repository import (
-    BRANCHES,
+from zot.swarm.checkout import (
+    Checkout,
     MergeConflict,
+    Move,
     WorktreeError,
     changing,
-    is_in_users_hands,
     remove_stale_lock,
 )
 from zot.swarm.snapshot import TreeSnapshot, reopen_all, take_snapshot
 
+BRANCHES = "zot"
+"""Prefix of the agents' branches, zot/ID."""
 MAX_COPY = 2 * 1024 * 1024 * 1024
 """Maximum size of a directory that is copied for an agent, in bytes."""
 DIFF = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
@@ -369,3 +370,30 @@ def _by_hand(tree: Worktree) -> str:
         f", or throw its work away: {git} worktree remove --force {shlex.quote(tree.path)} && "
         f"{git} branch -D {shlex.quote(tree.branch)}"
     )
+
+
+def is_in_users_hands(git: Git, commit: str, own_tree: str) -> bool:
+    """Whether a ref of the user contains the commit: a branch, a tag, a remote branch, or HEAD of a
+    checkout. Branches of agents and the agent's own tree do not count: they get removed."""
+    words = ("for-each-ref", f"--contains={commit}", "--format=%(refname)")
+    if not all(_is_an_agents(name) for name in git.run(*words).splitlines()):
+        return True
+    return any(
+        git.succeeds("merge-base", "--is-ancestor", commit, head)
+        for path, head, branch in _checkouts(git)
+        if head and os.path.realpath(path) != own_tree and not _is_an_agents(branch)
+    )
+
+
+def _is_an_agents(ref: str) -> bool:
+    return ref.startswith((f"refs/heads/{BRANCHES}/", "refs/zot/"))
+
+
+def _checkouts(git: Git) -> Iterator[tuple[str, str, str]]:
+    """Yield directory, commit and branch of each checkout; a bare repository has no commit, and a
+    detached HEAD no branch."""
+    for block in git.run("worktree", "list", "--porcelain", "-z").split("\0\0"):
+        rows = [row.partition(" ") for row in block.split("\0")]
+        about = {name: value for name, _, value in rows}
+        head = about.get("HEAD", "").strip("0")
+        yield about.get("worktree", ""), head and about["HEAD"], about.get("branch", "")

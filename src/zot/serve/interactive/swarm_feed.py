@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from zot.errors import Cancelled, ZotError
 from zot.swarm.agent import AgentSummary
-from zot.swarm.follow import AgentAnswer, Roster, collect
 from zot.swarm.local import LocalSwarm
-from zot.swarm.log import agent_folders, read_log, start_of_last
+from zot.swarm.log import AgentAnswer, Roster, agent_folders, collect, read_log, start_of_last
 from zot.swarm.task import LogRow
 from zot.tui.markdown import MarkdownBlock
 

@@ -12,9 +12,8 @@ from zot.errors import ZotError
 from zot.observe.status import OpenQuestion
 from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import SwarmFeed
-from zot.swarm.agent import AgentSummary, shown_age
+from zot.swarm.agent import AgentSummary, by_need, shown_age
 from zot.swarm.local import LocalSwarm
-from zot.swarm.schedule import by_need
 from zot.swarm.task import LogRow
 from zot.tui.blocks import UserBlock
 from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, window, wrap

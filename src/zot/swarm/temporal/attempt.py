@@ -21,9 +21,9 @@ from zot.swarm.child import ChildGone
 from zot.swarm.log import AgentFolder, read_log
 from zot.swarm.runner import AgentRunner, Supervised, commit_message
 from zot.swarm.task import LogRow, SwarmError, TreeMade
-from zot.swarm.temporal.carried import CarriedWork, RepositoryCopy
-from zot.swarm.temporal.hubclient import HubClient
+from zot.swarm.temporal.hub import HubClient
 from zot.swarm.temporal.remote import Claim, Order, OrderReply
+from zot.swarm.temporal.work import CarriedWork, RepositoryCopy
 
 LOOK_SECONDS = 0.25
 """Seconds between two reads of the agent's log; limits the requests to the hub per agent."""
@@ -112,7 +112,13 @@ class TaskAttempt:
             have = await asyncio.to_thread(self._copy.have)
             if await self._hub.fetch("bundle", bundle, have=",".join(have)):
                 await asyncio.to_thread(self._copy.take, bundle, claim.task.id, claim.tip)
-        self._tree = await asyncio.to_thread(self._copy.clone, folder.path / "tree", claim)
+        self._tree = await asyncio.to_thread(
+            self._copy.clone,
+            folder.path / "tree",
+            claim,
+            claim.tip,
+            is_checkpoint=claim.is_checkpoint,
+        )
         self._work_done = await asyncio.to_thread(
             CarriedWork, self._tree, claim.tip, self._environment
         )

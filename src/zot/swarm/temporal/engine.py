@@ -7,13 +7,20 @@ import asyncio
 import re
 import time
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from temporalio import workflow
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import Priority, RetryPolicy, WorkflowIDReusePolicy
 from temporalio.envconfig import ClientConfig
-from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    WorkflowAlreadyStartedError,
+    is_cancelled_exception,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from zot.bugs import complain
@@ -22,10 +29,15 @@ from zot.git import top_level
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.task import AgentCancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token
-from zot.swarm.temporal.flow import TaskFlow, TaskOrder
 from zot.swarm.temporal.hub import Hub
 from zot.swarm.temporal.remote import POLL_SECONDS, RemoteAgent
 
+RUN = "zot-run"
+LONGEST = timedelta(days=30)
+"""Maximum duration of one attempt: an agent may wait long for a person."""
+PAUSE_SECONDS = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+"""Pause before a retry, by the number of failed attempts."""
+SUPERSEDED = "superseded"
 STARTERS = 16
 """Maximum concurrent workflow starts; with many more, the server answers too late."""
 LOOK_SECONDS = 2.0
@@ -36,6 +48,64 @@ ENDED_BY_HAND = {
     WorkflowExecutionStatus.TERMINATED: "its workflow was terminated in Temporal",
     WorkflowExecutionStatus.TIMED_OUT: "its workflow timed out in Temporal",
 }
+
+
+# --- the workflow: its history holds no prompt, output or action of an agent ----------------------
+
+
+@dataclass(frozen=True)
+class TaskOrder:
+    id: str
+    attempt: int
+    """Number of the first attempt."""
+    queue: str
+    retry_queue: str
+    lease_seconds: float
+    priority: int = 3
+    """1 (first) to 5 (last)."""
+
+
+@dataclass(frozen=True)
+class AttemptOrder:
+    id: str
+    attempt: int
+    lease_seconds: float
+
+
+@workflow.defn(name="zot-task")
+class TaskFlow:
+    """Assign a task to a worker, and to another when that one is gone."""
+
+    @workflow.run
+    async def run(self, order: TaskOrder) -> str:
+        failed = 0
+        while True:
+            queue = order.retry_queue if failed else order.queue
+            attempt = AttemptOrder(order.id, order.attempt + failed, order.lease_seconds)
+            try:
+                outcome: str = await workflow.execute_activity(
+                    RUN,
+                    attempt,
+                    result_type=str,
+                    task_queue=queue,
+                    start_to_close_timeout=LONGEST,
+                    heartbeat_timeout=timedelta(seconds=order.lease_seconds),
+                    retry_policy=RetryPolicy(maximum_attempts=1),
+                    cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                    priority=Priority(priority_key=order.priority),
+                )
+                return outcome
+            except ActivityError as error:
+                if is_cancelled_exception(error):
+                    raise
+                cause = error.cause
+                if isinstance(cause, ApplicationError) and cause.type == SUPERSEDED:
+                    return SUPERSEDED
+                failed += 1
+            await workflow.sleep(PAUSE_SECONDS[min(failed, len(PAUSE_SECONDS)) - 1])
+
+
+# --- the engine ----------------------------------------------------------------------------------
 
 
 async def connect(config: TemporalConfig) -> Client:

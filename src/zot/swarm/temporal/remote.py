@@ -30,7 +30,7 @@ from zot.swarm.task import (
     SwarmError,
     SwarmTask,
 )
-from zot.swarm.temporal.stored import StoredWork
+from zot.swarm.temporal.work import StoredWork
 from zot.swarm.worktrees import TreeOrigin
 
 STOPPING = 503

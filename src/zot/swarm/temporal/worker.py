@@ -28,12 +28,11 @@ from zot.errors import ConfigError, ZotError
 from zot.files import ensure_dir, lock_file
 from zot.swarm.local import MAX_SOCKET_PATH, short_path
 from zot.swarm.temporal.attempt import TaskAttempt
-from zot.swarm.temporal.carried import RepositoryCopy
 from zot.swarm.temporal.config import TemporalConfig, WorkerPlace
-from zot.swarm.temporal.engine import connect
-from zot.swarm.temporal.flow import RUN, SUPERSEDED, AttemptOrder, TaskFlow
-from zot.swarm.temporal.hubclient import HubAddress, HubClient
+from zot.swarm.temporal.engine import RUN, SUPERSEDED, AttemptOrder, TaskFlow, connect
+from zot.swarm.temporal.hub import HubAddress, HubClient
 from zot.swarm.temporal.remote import Claim, Superseded
+from zot.swarm.temporal.work import RepositoryCopy
 
 RETRY_SLOTS = 4
 """Extra slots for tasks that other workers lost, so they do not wait behind new ones."""

@@ -1,4 +1,5 @@
-"""Work of a remote agent in the local repository: its checkpoints, and its branch's final commit.
+"""The work of a remote agent on both machines: packed as bundles on its worker, stored in the local
+repository. Files ignored by .gitignore are not sent.
 
 A final commit gets its own ref before anything else changes: from then on it is safe. A process
 killed later leaves that ref, and the next access to the work completes the rest.
@@ -6,17 +7,131 @@ killed later leaves that ref, and the next access to the work completes the rest
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
+from zot.files import ensure_dir
 from zot.git import MAX_DIFF, Git, GitError
-from zot.swarm.repository import remove_stale_lock
+from zot.swarm.checkout import remove_stale_lock
 from zot.swarm.snapshot import take_snapshot
 from zot.swarm.task import SwarmError
-from zot.swarm.worktrees import DIFF, Worktree, Worktrees
+from zot.swarm.worktrees import DIFF, TreeOrigin, Worktree, Worktrees
 
+CHECKPOINT = "refs/zot/checkpoint"
+MAX_HAVE = 64
+"""Maximum number of local commits listed to the hub."""
 CHECKOUT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, None)
 """Seconds before each retry of a checkout; None: no more retries."""
 NOTHING = "0" * 40
+
+
+# --- on the worker ------------------------------------------------------------------------------
+
+
+class RepositoryCopy:
+    """A bare repository with the start commits of all tasks of one origin."""
+
+    def __init__(
+        self, folder: Path, origin: str, source: str, environment: Mapping[str, str]
+    ) -> None:
+        name = hashlib.sha256(origin.encode()).hexdigest()[:16]
+        self.path = folder / f"{name}.git"
+        self._source = source
+        self._environment = environment
+        self._lock = threading.Lock()
+        """Held while the repository is made: git refuses to do that twice at once."""
+
+    def prepare(self) -> None:
+        with self._lock:
+            if (self.path / "ready").exists():
+                return
+            shutil.rmtree(self.path, ignore_errors=True)
+            ensure_dir(self.path)
+            git = self._git()
+            git.run("init", "-q", "--bare", "--template=", ".")
+            if self._source:
+                git.run("fetch", "-q", "--no-tags", self._source, "+refs/heads/*:refs/source/*")
+            (self.path / "ready").touch()
+
+    def have(self) -> list[str]:
+        words = ("--sort=-committerdate", f"--count={MAX_HAVE}", "--format=%(objectname)")
+        return sorted(set(self._git().run("for-each-ref", *words).split()))
+
+    def has(self, commit: str) -> bool:
+        return self._git().succeeds("cat-file", "-e", f"{commit}^{{commit}}")
+
+    def take(self, bundle: Path, id: str, tip: str) -> None:
+        git = self._git()
+        git.run("bundle", "unbundle", str(bundle))
+        git.run("update-ref", f"refs/tasks/{id}", tip)
+
+    def clone(self, path: Path, start: TreeOrigin, tip: str, *, is_checkpoint: bool) -> Worktree:
+        """Make a checkout of the tip on the agent's branch. A checkpoint holds uncommitted work on
+        top of its parent, which is uncommitted again."""
+        git = self._git()
+        git.run("clone", "-q", "--shared", "--no-checkout", "--template=", ".", str(path))
+        inner = Git(str(path), self._environment)
+        inner.run("remote", "remove", "origin")
+        inner.run("checkout", "-q", "-B", start.branch, tip)
+        if is_checkpoint:
+            inner.run("reset", "-q", "--mixed", f"{tip}^")
+        (path / start.inside).mkdir(parents=True, exist_ok=True)
+        return Worktree(
+            "worktree",
+            str(path),
+            origin=str(path),
+            inside=start.inside,
+            branch=start.branch,
+            base=start.base,
+        )
+
+    def _git(self) -> Git:
+        return Git(str(self.path), self._environment)
+
+
+class CarriedWork:
+    """Packs the agent's work for the hub."""
+
+    def __init__(self, tree: Worktree, tip: str, environment: Mapping[str, str]) -> None:
+        self._git = Git(tree.path, environment)
+        self._there = tip
+        """The last commit that the hub has."""
+        self._last = tuple(self._git.run("rev-parse", "HEAD", f"{tip}^{{tree}}").split())
+        """Parent and tree of the last state sent, committed or as a checkpoint."""
+
+    def checkpoint(self, bundle: Path) -> str:
+        """Pack everything, uncommitted work included; return the commit, or empty if unchanged."""
+        tree = take_snapshot(self._git, reopen=True).tree
+        head = self._git.line("rev-parse", "HEAD")
+        if (head, tree) == self._last:
+            return ""
+        self._last = (head, tree)
+        commit = self._git.commit_tree(tree, (head,), "zot: checkpoint")
+        self._pack(commit, bundle)
+        return commit
+
+    def final(self, bundle: Path) -> str:
+        """Pack the committed work and return its commit; the file stays empty if the hub has it."""
+        commit = self._git.line("rev-parse", "HEAD")
+        if self._git.line("rev-list", "--count", commit, f"^{self._there}") == "0":
+            bundle.write_bytes(b"")
+        else:
+            self._pack(commit, bundle)
+        return commit
+
+    def _pack(self, commit: str, bundle: Path) -> None:
+        self._git.run("update-ref", CHECKPOINT, commit)
+        self._git.run("bundle", "create", "-q", str(bundle), CHECKPOINT, f"^{self._there}")
+
+    def arrived(self, commit: str) -> None:
+        self._there = commit
+
+
+# --- on the supervisor's machine -----------------------------------------------------------------
 
 
 class StoredWork:

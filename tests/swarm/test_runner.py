@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.swarm.agent import SwarmAgent
-from zot.swarm.schedule import blocked_by, next_agents, unmet
+from zot.swarm.runner import blocked_by, next_agents, unmet
 from zot.swarm.task import LogRow, SwarmTask
 
 

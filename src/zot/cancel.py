@@ -54,9 +54,9 @@ class Cancel:
         for callback in callbacks:
             callback()
 
-    def calling(self, callback: Callable[[], object]) -> _Calling:
+    def calling(self, callback: Callable[[], object]) -> Calling:
         """Run `callback` if the abort comes while the block runs, or at once if it already came."""
-        return _Calling(self, callback)
+        return Calling(self, callback)
 
     def watch_with(self, callback: Callable[[], object] | None) -> None:
         """Like `calling`, for the supervisor that ends the turn; stays until replaced."""
@@ -66,7 +66,7 @@ class Cancel:
         if aborted and callback is not None:
             callback()
 
-    def waking(self, condition: threading.Condition) -> _Calling:
+    def waking(self, condition: threading.Condition) -> Calling:
         """Notify all waiters of the condition if the abort comes while the block runs."""
 
         def wake() -> None:
@@ -93,7 +93,7 @@ class Cancel:
         return True
 
 
-class _Calling:
+class Calling:
     """Holds a callback in a Cancel for as long as a block runs."""
 
     def __init__(self, cancel: Cancel, callback: Callable[[], object]) -> None:

@@ -635,9 +635,9 @@ def test_a_connection_closed_between_two_calls_is_opened_again():
 def test_a_kept_connection_that_dies_with_the_request_on_its_way_is_tried_once_more(server):
     with client("openai", server.url) as made:
         assert run(made, ask(model_of("openai"), "say:a"))[1] is None
-        line = made._http._kept
-        line.is_alive = lambda: True  # the server closes after the check, before the request
-        socket.socket.shutdown(line.connection._sock, socket.SHUT_RDWR)
+        kept = made._http._kept
+        kept.is_reusable = lambda: True  # the server closes after the check, before the request
+        socket.socket.shutdown(kept._sock, socket.SHUT_RDWR)
         assert run(made, ask(model_of("openai"), "say:b"))[1] is None
         made._http.close()
         made._http.close()
@@ -660,7 +660,7 @@ def test_a_server_that_closes_after_each_answer(server):
 
 
 def test_an_old_connection_is_not_trusted(server, monkeypatch):
-    monkeypatch.setattr(http_module, "KEEP_SECONDS", -1.0)
+    monkeypatch.setattr(connection, "KEEP_SECONDS", -1.0)
     with client("openai", server.url) as made:
         for _ in range(2):
             assert run(made, ask(model_of("openai"), "say:hi"))[1] is None
@@ -815,4 +815,4 @@ def test_a_server_of_this_machine_that_cannot_be_reached_is_told_with_the_reason
     monkeypatch.setattr(connection.socket, "socket", refusing)
     http = Http("x", "http://127.0.0.1:9")
     with pytest.raises(NetworkError, match="cannot connect to 127.0.0.1:9: Network is unreachable"):
-        http.exchange("GET", "/", {}, None, Cancel())
+        http.exchange(http.head("GET", "/", {}), None, Cancel())

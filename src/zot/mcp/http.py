@@ -210,7 +210,8 @@ class HttpLink:
             headers["authorization"] = header
         self._http.secret = headers.get("authorization", "").rpartition(" ")[2]
         try:
-            with self._http.exchange(method, self._path, headers, body, cancel) as answer:
+            head = self._http.head(method, self._path, headers)
+            with self._http.exchange(head, body, cancel) as answer:
                 yield answer
         except ProviderError as error:
             raise link.McpGone(str(error)) from error

@@ -50,7 +50,7 @@ class ModelClient:
         self._lock = Lock()
         self._encoded: EncodedTurns | None = None
         self._last_quirks: tuple[Model, Quirks] | None = None
-        self._last_target: tuple[tuple[object, ...], tuple[str, dict[str, str]]] | None = None
+        self._last_head: tuple[tuple[object, ...], bytes] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         if cancel.aborted:
@@ -60,8 +60,7 @@ class ModelClient:
             last = self._last_quirks = request.model, resolve_quirks(self._info, request.model)
         quirks = last[1]
         body, digest = self._body(request, quirks)
-        path, headers = self._target(request, quirks)
-        with self._http.exchange("POST", path, headers, body, cancel) as answer:
+        with self._http.exchange(self._head(request, quirks), body, cancel) as answer:
             try:
                 check_head(self.name, answer)
             except failure.Unauthorized as error:
@@ -114,20 +113,19 @@ class ModelClient:
         error.request_id = error.request_id or answer.request_id()
         return error
 
-    def _target(self, request: Request, quirks: Quirks) -> tuple[str, dict[str, str]]:
-        """Return path and headers. The last ones are cached: requests mostly repeat them."""
+    def _head(self, request: Request, quirks: Quirks) -> bytes:
+        """Return the head of the HTTP request. The last one is kept: requests mostly repeat it."""
         key = self._key if isinstance(self._key, str) else self._key()
         asked = request.model, request.reasoning, bool(request.tools), request.cache_key, key
-        last = self._last_target
+        last = self._last_head
         if last is None or last[0] != asked:
-            target = self._path(request), self._headers(request, quirks, key.strip())
-            last = self._last_target = asked, target
-        self._http.secret = key.strip()
+            usual = self._wire.path.format(quoted(request.model.id))
+            path = self._info.paths.get(self._api) or usual
+            path = join_path(self._http.address.path, path)
+            headers = self._headers(request, quirks, key.strip())
+            last = self._last_head = asked, self._http.head("POST", path, headers)
+            self._http.secret = key.strip()
         return last[1]
-
-    def _path(self, request: Request) -> str:
-        usual = self._wire.path.format(quoted(request.model.id))
-        return join_path(self._http.address.path, self._info.paths.get(self._api) or usual)
 
     def _headers(self, request: Request, quirks: Quirks, key: str) -> dict[str, str]:
         headers = {

@@ -75,7 +75,7 @@ def fetch(http: Http, info: ProviderInfo, key: str) -> tuple[LiveRow, ...]:
         path = next(iter(info.paths.values())).removesuffix("/completions")
         path = path.rpartition("/")[0] + "/models"
     target = join_path(http.address.path, path)
-    with http.exchange("GET", target, headers, None, Cancel()) as answer:
+    with http.exchange(http.head("GET", target, headers), None, Cancel()) as answer:
         if answer.status != 200:
             raise answer.error()
         body = answer.read_text(MAX_BODY)

@@ -8,8 +8,8 @@ from support.patience import PATIENCE
 
 from zot.cancel import Cancel
 from zot.errors import ProviderError
+from zot.provider.connection import MAX_HEAD, ResponseParser
 from zot.provider.http import Http
-from zot.provider.response import MAX_HEAD, ResponseParser
 
 TOKEN = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
 VALUE = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)
@@ -211,7 +211,7 @@ def test_a_client_makes_the_same_of_it_or_raises_one_of_its_errors(player, made,
     http = Http("x", player.url, idle_seconds=5)
     seen = b""
     try:
-        with http.exchange("GET", "/", {}, None, Cancel()) as answer:
+        with http.exchange(http.head("GET", "/", {}), None, Cancel()) as answer:
             assert (answer.status, dict(answer.headers)) == (status, headers)
             while piece := answer.read():
                 seen += piece

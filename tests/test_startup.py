@@ -18,8 +18,7 @@ STAGE_ONE = {
     "zot.provider.providers",
     *("zot.runtime", "zot.runtime.client"),
     *("zot.serve", "zot.serve.rpc", "zot.serve.rpc_served"),
-    *("zot.settings", "zot.settings.known", "zot.settings.options", "zot.settings.plan"),
-    "zot.settings.resolve",
+    *("zot.settings", "zot.settings.known", "zot.settings.options", "zot.settings.resolve"),
     *("zot.wire", "zot.wire.serving", "zot.wire.standard", "zot.wire.zot"),
 }
 HEAVY = {

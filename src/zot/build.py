@@ -38,13 +38,10 @@ from zot.runtime.redact import (
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
-from zot.settings.approvals import ProjectRules
-from zot.settings.available import AvailableModels
 from zot.settings.options import Options, chosen
-from zot.settings.plan import HOLDER_SECONDS, Plan, resumed_by
-from zot.settings.resolve import Setup
+from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup, resumed_by
 from zot.settings.skills import skills_here
-from zot.settings.trust import is_trusted, trust_path
+from zot.settings.trust import ProjectRules, is_trusted, trust_path
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.text import Frozen

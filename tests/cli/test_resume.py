@@ -11,9 +11,9 @@ from tests.support.around import around, zot_home
 from zot.core.session import ModelChange, Title
 from zot.provider.types import Message, Text
 from zot.sessions.open import begin_session
-from zot.settings.known import Known, resumed
+from zot.settings.known import Known
 from zot.settings.options import parse
-from zot.settings.plan import plan
+from zot.settings.resolve import plan, resumed
 
 
 @pytest.fixture

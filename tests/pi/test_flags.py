@@ -9,8 +9,7 @@ from zot.errors import AuthError, UsageError
 from zot.pi.flags import parse_pi
 from zot.pi.models import matches, scoped, without_level
 from zot.provider.types import Model
-from zot.settings.available import AvailableModels
-from zot.settings.resolve import resolve
+from zot.settings.resolve import AvailableModels, resolve
 
 SONNET = Model("claude-sonnet-5-5", "anthropic", "anthropic")
 

@@ -16,8 +16,8 @@ from zot.files import ensure_dir, locked, read_bytes, write_atomic
 from zot.home import home_dir
 from zot.settings import config, trust
 from zot.settings.config import Configuration, Value, read_configuration
-from zot.settings.known import configured
 from zot.settings.options import FILE_SETTINGS, Options, checked, from_text, with_defaults
+from zot.settings.resolve import configured
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from zot.provider.types import Message, Text
 from zot.sessions.jsonl import Transcript
 from zot.sessions.open import begin_session
 from zot.settings.config import read_configuration
-from zot.settings.models import KnownModels
+from zot.settings.known import Known
 from zot.settings.options import Options
 from zot.skills.skill import SkillFolder, read_skill
 
@@ -113,7 +113,7 @@ def test_the_files_of_config(work):
     assert (read.warnings, read["max_cost"]) == ([], 2.5)
     assert read.others == {}
     (work / "zot-home" / "models.json").write_text(models)
-    known = KnownModels(str(work / "zot-home"))
+    known = Known(str(work / "zot-home"))
     assert known.warnings == []
     assert known.find("my-server", "my-model").price.output == 0.8
     assert known.find("anthropic", "claude-sonnet-5-5").context_window == 1_000_000

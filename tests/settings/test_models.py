@@ -13,7 +13,6 @@ from zot.provider import catalog
 from zot.provider.types import Model, Price
 from zot.settings import models
 from zot.settings.known import Known
-from zot.settings.models import KnownModels
 from zot.settings.options import parse
 from zot.settings.resolve import resolve
 
@@ -51,7 +50,7 @@ OWN = {
 
 def test_a_provider_of_the_users_own(place):
     write(place, {"providers": {"mine": OWN}})
-    known = KnownModels(str(place))
+    known = Known(str(place))
     info = known.provider("mine")
     assert (info.api, info.base_url, info.auth, info.headers) == (
         "openai-chat",
@@ -83,7 +82,7 @@ def test_a_provider_of_the_users_own(place):
 def test_a_key_for_a_provider_of_ones_own_comes_from_its_variable(place):
     row = {"baseUrl": "http://x", "api": "anthropic"}
     write(place, {"providers": {"my-host": row, "b": {**row, "apiKeyEnv": "B_SECRET"}}})
-    known = KnownModels(str(place))
+    known = Known(str(place))
     assert (known.provider("my-host").env, known.provider("my-host").auth) == (
         ("MY_HOST_API_KEY",),
         "x-api-key",
@@ -154,7 +153,7 @@ def test_what_the_user_says_of_a_listed_model_wins_and_the_rest_stays(place):
     listed = catalog.default_model("anthropic")
     row = {"id": listed.id, "contextWindow": 5, "maxTokens": 0, "priceInput": 9, "priceOutput": 9}
     write(place, {"providers": {"anthropic-messages": {"models": [row, {"id": "brand-new"}]}}})
-    known = KnownModels(str(place))
+    known = Known(str(place))
     changed = known.find("anthropic", listed.id)
     assert (changed.context_window, changed.max_output) == (5, listed.max_output)
     assert (changed.reasoning, changed.price) == (listed.reasoning, Price(9, 9))
@@ -168,14 +167,14 @@ def test_a_listed_provider_can_be_pointed_elsewhere(place):
     write(
         place, {"providers": {"openai": {"baseUrl": "http://x", "apiKeyEnv": "X", "auth": "none"}}}
     )
-    info = KnownModels(str(place)).provider("openai")
+    info = Known(str(place)).provider("openai")
     assert (info.base_url, info.env[0], info.auth, info.key_optional) == (
         "http://x",
         "X",
         "none",
         True,
     )
-    assert "mine" not in KnownModels(str(place)).providers()
+    assert "mine" not in Known(str(place)).providers()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_a_listed_provider_can_be_pointed_elsewhere(place):
 )
 def test_what_cannot_be_used_is_a_warning_that_names_the_file(place, text, word):
     write(place, text)
-    known = KnownModels(str(place))
+    known = Known(str(place))
     assert any(word in warning for warning in known.warnings)
     assert all("models.json" in warning for warning in known.warnings)
     assert known.default("anthropic") == catalog.default_model("anthropic")
@@ -216,7 +215,7 @@ def test_what_cannot_be_used_is_a_warning_that_names_the_file(place, text, word)
 def test_no_file_breaks_the_reader(tmp_path_factory, value):
     home = tmp_path_factory.getbasetemp()
     (home / "models.json").write_text(json.dumps(value))
-    assert KnownModels(str(home)).provider("anthropic").name == "anthropic"
+    assert Known(str(home)).provider("anthropic").name == "anthropic"
 
 
 # --- what servers told -----------------------------------------------------------------------
@@ -229,7 +228,7 @@ def test_what_a_server_told_is_kept_for_a_while(place, monkeypatch):
     models.write_cache(
         str(place), "openai", [Model(id="o", provider="openai", api="openai-responses")]
     )
-    known = KnownModels(str(place))
+    known = Known(str(place))
     (model,) = known.all("ollama")
     assert (model.id, model.name, model.source) == ("q", "Q", "cache")
     assert known.find("openai", "o").source == "cache"
@@ -243,13 +242,13 @@ def test_the_catalog_knows_more_of_a_model_than_its_server(place):
     models.write_cache(
         str(place), "anthropic", [Model(id=listed.id, provider="anthropic", api="anthropic")]
     )
-    assert listed in KnownModels(str(place)).all("anthropic")
+    assert listed in Known(str(place)).all("anthropic")
 
 
 def test_a_broken_cache_is_an_empty_one(place):
     ensure_dir(place)
     (place / "models-cache.json").write_text('{"models": 3}')
-    assert models.read_cache(str(place), "ollama") == ()
+    assert models.read_cache(str(place), "ollama") == {}
 
 
 # --- at start-up -----------------------------------------------------------------------------

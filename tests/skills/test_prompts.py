@@ -9,8 +9,7 @@ from zot.build import build_runtime
 from zot.errors import CommandError
 from zot.runtime.client import RuntimeClient
 from zot.settings.options import parse
-from zot.settings.plan import Plan
-from zot.settings.resolve import resolve
+from zot.settings.resolve import Plan, resolve
 from zot.skills.skill import SkillFolder
 from zot.skills.source import PromptSource, filled, read_prompt
 

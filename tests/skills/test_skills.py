@@ -24,8 +24,7 @@ from zot.runtime.client import RuntimeClient
 from zot.runtime.commands import Commands
 from zot.runtime.sources import Sources
 from zot.settings.options import Options, parse
-from zot.settings.plan import Plan
-from zot.settings.resolve import resolve
+from zot.settings.resolve import Plan, resolve
 from zot.settings.skills import skills_here
 from zot.settings.trust import trust
 from zot.skills import skill as skills

@@ -31,7 +31,7 @@ from zot.provider.types import Json, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
-from zot.settings.plan import Plan
+from zot.settings.resolve import Plan
 from zot.wire import forms
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from zot.sessions import library
 from zot.sessions.open import begin_session, in_use
 from zot.sessions.rows import rfc3339
 from zot.settings.options import Options
-from zot.settings.plan import Plan, plan
+from zot.settings.resolve import Plan, plan
 from zot.text import position_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from zot.cli.output import A_LINE, Subcommands, say_either
 from zot.core.rule import Rule
 from zot.errors import ConfigError
 from zot.home import of_process
-from zot.settings.approvals import ProjectRules, approvals_path, read_rules
+from zot.settings.trust import ProjectRules, approvals_path, read_rules
 
 
 def main(argv: Sequence[str]) -> int:

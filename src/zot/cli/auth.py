@@ -23,9 +23,7 @@ from zot.provider.auth.probe import probe
 from zot.provider.auth.resolve import find_credential, key_from_command, masked
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
 from zot.provider.providers import ProviderInfo
-from zot.settings.known import with_token
-from zot.settings.login import keep_key, log_out, try_key
-from zot.settings.models import KnownModels
+from zot.settings.known import Known, keep_key, log_out, try_key, with_token
 
 COMMAND_SECONDS = 120.0
 
@@ -73,7 +71,7 @@ def _login(argv: Sequence[str]) -> int:
 
 
 def _provider(name: str) -> ProviderInfo:
-    known = KnownModels(home_dir(os.environ))
+    known = Known(home_dir(os.environ))
     if not name and sys.stdin.isatty():
         names = [info.name for info in known.providers().values() if info.auth != "none"]
         name = asked(f"providers: {', '.join(names)}\nlog in to: ")
@@ -202,7 +200,7 @@ def _auth(argv: Sequence[str]) -> int:
     AuthFile(home_dir(os.environ)).check()  # once, not once for every provider
     statuses = [
         status
-        for info in KnownModels(home_dir(os.environ)).providers().values()
+        for info in Known(home_dir(os.environ)).providers().values()
         if (status := _status(info, ask=not arguments.no_probe)) is not None
     ]
     for status in statuses:
@@ -215,7 +213,7 @@ def _auth(argv: Sequence[str]) -> int:
 
 def _hidden() -> frozenset[str]:
     """Return the variables that hold keys of user-defined providers."""
-    return frozenset(KnownModels(home_dir(os.environ)).key_variables(os.environ))
+    return frozenset(Known(home_dir(os.environ)).key_variables(os.environ))
 
 
 def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:

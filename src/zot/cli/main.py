@@ -16,7 +16,7 @@ from zot import __version__
 from zot.bugs import complain
 from zot.errors import UsageError, ZotError
 from zot.home import RPC_TOKEN, Surroundings, of_process
-from zot.settings import plan as plans
+from zot.settings import resolve
 from zot.settings.options import Options, parse
 from zot.text import for_terminal, nearest
 from zot.wire import standard
@@ -215,7 +215,7 @@ def _run_mode(options: Options) -> int:
         return pi_rpc.serve(_planned(options))
     if not (options.print or options.json or options.mode) and os.isatty(0) and os.isatty(1):
 
-        def find_plan(**changes: str) -> plans.Plan:
+        def find_plan(**changes: str) -> resolve.Plan:
             return _plan(replace(options, **changes))
 
         words = " ".join(options.words)
@@ -241,7 +241,7 @@ def _answer_once(options: Options) -> int:
     return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
 
-def _planned(options: Options) -> plans.Plan:
+def _planned(options: Options) -> resolve.Plan:
     plan = _plan(options)
     for warning in plan.setup.warnings:
         complain(f"warning: {warning}")
@@ -250,7 +250,7 @@ def _planned(options: Options) -> plans.Plan:
     return plan
 
 
-def _plan(options: Options) -> plans.Plan:
+def _plan(options: Options) -> resolve.Plan:
     around = of_process()
     if options.replay:
         from zot.testing import record
@@ -269,9 +269,9 @@ def _plan(options: Options) -> plans.Plan:
     return plan
 
 
-def _fresh(options: Options, around: Surroundings) -> plans.Plan:
+def _fresh(options: Options, around: Surroundings) -> resolve.Plan:
     if options.mode:  # pi's
         from zot.pi import models as pi_models
 
-        return plans.Plan(pi_models.resolve_pi(options, around))
-    return plans.plan(options, around)
+        return resolve.Plan(pi_models.resolve_pi(options, around))
+    return resolve.plan(options, around)

@@ -15,10 +15,16 @@ from zot.provider.catalog import price_date
 from zot.provider.discover import live_models
 from zot.provider.providers import ProviderInfo, env_base_url
 from zot.provider.types import Model
-from zot.settings.known import Known, configured, with_token
+from zot.settings.known import Known, with_token
 from zot.settings.models import read_cache, write_cache
 from zot.settings.options import Options
-from zot.settings.resolve import DEFAULT_PROVIDER, LOCAL, choose_provider, working_directory
+from zot.settings.resolve import (
+    DEFAULT_PROVIDER,
+    LOCAL,
+    choose_provider,
+    configured,
+    working_directory,
+)
 
 ASK_SECONDS = 3.0
 """Seconds to wait for the provider's model list before doing without it."""

@@ -33,7 +33,7 @@ from zot.runtime.runtime import Runtime
 from zot.sessions import library
 from zot.sessions.files import load
 from zot.settings.options import Options
-from zot.settings.plan import Plan, plan
+from zot.settings.resolve import Plan, plan
 from zot.text import Frozen
 from zot.wire import forms
 

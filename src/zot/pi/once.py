@@ -20,7 +20,7 @@ from zot.pi.sessions import PiSessions
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
-from zot.settings.plan import Plan
+from zot.settings.resolve import Plan
 from zot.wire.once import answer_once
 from zot.wire.serving import STOP_SECONDS
 from zot.wire.standard import claim_stdout, ignore_signals

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from zot.core.session import Session, Title
 from zot.pi.sessions import PiSessions
 from zot.settings.options import Options
-from zot.settings.plan import Plan
+from zot.settings.resolve import Plan
 
 
 def with_session(plan: Plan) -> Plan:

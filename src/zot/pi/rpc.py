@@ -45,7 +45,7 @@ from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Level, ToolCall
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
-from zot.settings.plan import Plan
+from zot.settings.resolve import Plan
 from zot.wire.serving import LineServer
 
 TICK = 0.05

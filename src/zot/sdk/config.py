@@ -20,8 +20,7 @@ from zot.sdk.function import Guard, function_tool, guard
 from zot.sdk.stream import AgentEvent
 from zot.settings.known import Known
 from zot.settings.options import SETTINGS, Options, Setting, checked
-from zot.settings.plan import Plan, plan, resumed_by
-from zot.settings.resolve import Setup, working_directory
+from zot.settings.resolve import Plan, Setup, plan, resumed_by, working_directory
 from zot.text import Frozen
 
 AnyTool = str | Tool | Callable[..., Any]

@@ -18,7 +18,7 @@ from zot.provider.types import Message, Text
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.serve.ask_terminal import ask_terminal, has_terminal
-from zot.settings.plan import Plan
+from zot.settings.resolve import Plan
 from zot.text import for_terminal, whole_characters
 from zot.wire import frames
 from zot.wire.once import EXIT_FAILED, EXIT_OK, answer_once

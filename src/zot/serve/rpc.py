@@ -20,8 +20,7 @@ from zot.errors import CommandError, ZotError
 from zot.home import may_have_extensions
 from zot.lines import LineTooLong
 from zot.serve.rpc_served import ServedAgent
-from zot.settings.plan import BARE, Plan
-from zot.settings.resolve import Setup
+from zot.settings.resolve import BARE, Plan, Setup
 from zot.wire import zot
 from zot.wire.serving import STOP_SECONDS, ClientRefused, LineServer
 from zot.wire.zot import FEATURES, Hello, Incoming, Ping

@@ -19,7 +19,7 @@ from zot.runtime.run import StoredEnd
 from zot.runtime.runtime import Runtime
 from zot.serve import rpc_sessions
 from zot.serve.rpc_commands import SlowCommands
-from zot.settings.plan import Plan
+from zot.settings.resolve import Plan
 from zot.wire import commands, shapes, zot, zot_events, zot_replies
 from zot.wire.commands import AnyCommand
 from zot.wire.frames import EventFrame

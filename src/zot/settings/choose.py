@@ -14,7 +14,7 @@ from zot.local.models import DEFAULT, pulled_models
 from zot.provider.address import host_and_port, is_loopback
 from zot.provider.discover import live_models
 from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
-from zot.settings.known import Choice
+from zot.settings.resolve import Choice
 from zot.text import Frozen
 
 CONNECT_SECONDS = 0.05

@@ -1,39 +1,24 @@
-"""Adds the user's files to zot's built-in data: settings, models, credentials. Each module is
-loaded only if its file exists, so that a start without files costs nothing.
+"""The providers, models and keys that can be used: zot's own data and the user's files.
+
+Part of stage one: models.json, auth.json and the cache are read only if they exist or are needed.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from zot.errors import ConfigError
+from zot.errors import AuthError, ConfigError
 from zot.home import RPC_TOKEN, Surroundings
 from zot.provider import catalog, providers
 from zot.provider.model import Model
-from zot.settings.options import VARIABLES, Options, with_defaults
+from zot.provider.providers import ProviderInfo
 from zot.text import Frozen
 
-if TYPE_CHECKING:
-    from zot.settings import models
-
-
-class Choice(Frozen):
-    info: providers.ProviderInfo
-    model: str = ""
-    """Model id; empty: the provider's default."""
-    base_url: str = ""
-    because: str = ""
-    """Reason for the choice; empty when the user named the provider."""
-
-    def line(self, model: str) -> str:
-        """Return the notice for the user."""
-        return (
-            f"using {self.info.name} with {model} ({self.because}); --provider NAME chooses another"
-        )
+COMMAND_SECONDS = 10.0
+"""Timeout of a command that prints a key, in seconds."""
 
 
 class Key(Frozen):
@@ -59,56 +44,87 @@ def hide_keys(home: str, environ: Mapping[str, str], more: Sequence[str] = ()) -
     hide.hide_server({*Known(home).key_variables(environ), RPC_TOKEN, *more})
 
 
+class UserModels(Frozen):
+    """Content of models.json."""
+
+    providers: dict[str, ProviderInfo] = {}
+    """New providers, and built-in ones as changed."""
+    models: dict[str, dict[str, Model]] = {}
+    """Models by provider and id."""
+    keys: dict[str, str] = {}
+    """Per provider, as in pi: the name of a variable that is set, `!command`, or the key itself."""
+    warnings: list[str] = []
+    """Parts that cannot be used, and why."""
+
+
 class Known:
-    """The available providers, models and keys: the catalog, overridden by models.json."""
+    """The available providers, models and keys: zot's own, overridden by models.json."""
 
     def __init__(self, home: str) -> None:
         self.home = home
-        self._models: models.KnownModels | None = None
-        if os.path.exists(os.path.join(self.home, "models.json")):
-            self._load()
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        return self._models.warnings if self._models else ()
-
-    def provider(self, name: str) -> providers.ProviderInfo:
-        """Return a provider. Raises ConfigError when there is no such provider."""
-        return self._models.provider(name) if self._models else providers.find_provider(name)
-
-    def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
-        """Return a model. Raises ConfigError when the provider has no such model."""
-        if self._models is None:
-            try:
-                return catalog.find(provider, id)
-            except ConfigError:
-                pass  # the server's cached list may have it
-        return self._load().find(provider, id, unlisted=unlisted)
-
-    def default(self, provider: str) -> Model | None:
-        return self._models.default(provider) if self._models else catalog.default_model(provider)
-
-    def all(self, provider: str) -> Sequence[Model]:
-        return self._load().all(provider)
-
-    def _load(self) -> models.KnownModels:
-        if self._models is None:
+        self._user = UserModels()
+        if os.path.exists(os.path.join(home, "models.json")):
             from zot.settings import models
 
-            self._models = models.KnownModels(self.home)
-        return self._models
+            self._user = models.read_models(home)
+        self.warnings = self._user.warnings
 
-    def key_variables(self, environ: Mapping[str, str]) -> frozenset[str]:
-        """Return all variables with provider keys: no child process may see them."""
-        return providers.env_secret_names() | (
-            self._models.key_variables(environ) if self._models else set()
-        )
+    # --- providers and models ----------------------------------------------------------------
 
-    def written_keys(self, environ: Mapping[str, str]) -> set[str]:
-        """Return the keys written literally in models.json."""
-        return self._models.written_keys(environ) if self._models else set()
+    def providers(self) -> dict[str, ProviderInfo]:
+        return {**providers.PROVIDERS, **self._user.providers}
 
-    def key(self, info: providers.ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
+    def provider(self, name: str) -> ProviderInfo:
+        """Return the provider with this name or alias. Raises ConfigError: there is none."""
+        own = self._user.providers
+        if name in own:
+            return own[name]
+        info = providers.find_provider(name)
+        return own.get(info.name, info)
+
+    def all(self, provider: str) -> Sequence[Model]:
+        """Return a provider's models: of the catalog, of its server's list, then the user's."""
+        by_id = {model.id: model for model in catalog_models(provider)}
+        for id, model in self._cached(provider).items():
+            by_id.setdefault(id, model)  # the catalog has prices, which servers do not report
+        return tuple({**by_id, **self._user.models.get(provider, {})}.values())
+
+    def find(self, provider: str, id: str, *, unlisted: bool = False) -> Model:
+        """Return one model; `unlisted` also accepts one that is not in the catalog.
+
+        Raises:
+            ConfigError: the provider has no such model.
+        """
+        if (own := self._user.models.get(provider, {}).get(id)) is not None:
+            return own
+        if provider not in providers.PROVIDERS:
+            return self._cached(provider).get(id) or self._of_own_provider(provider, id)
+        model = catalog.find(provider, id, unlisted=True)
+        if model.source != "unlisted":
+            return model
+        return self._cached(provider).get(id) or catalog.find(provider, id, unlisted=unlisted)
+
+    def default(self, provider: str) -> Model | None:
+        """Return the model to use when none is named; None: the user must name one."""
+        id = self.provider(provider).default_model
+        if not id:
+            id = next(iter(self._user.models.get(provider, {})), "")
+        return self.find(provider, id) if id else None
+
+    def _cached(self, provider: str) -> dict[str, Model]:
+        from zot.settings import models
+
+        return models.read_cache(self.home, provider)
+
+    def _of_own_provider(self, provider: str, id: str) -> Model:
+        info = self.provider(provider)
+        if not id:
+            raise ConfigError(f"provider {provider!r} needs a model: pass --model ID")
+        return Model(id=id, provider=provider, api=info.api, name=id, source="unlisted")
+
+    # --- keys --------------------------------------------------------------------------------
+
+    def key(self, info: ProviderInfo, flag: str, environ: Mapping[str, str]) -> Key:
         """Return the provider's key; empty when there is none.
 
         Raises:
@@ -119,48 +135,41 @@ class Known:
         if info.auth == "none":
             return Key()
         if _has_logged_in(self.home):
-            hidden = self.key_variables(environ)
             from zot.provider.auth import resolve
 
+            hidden = self.key_variables(environ)
             credential = resolve.find_credential(info, flag, environ, self.home, hidden=hidden)
             if credential is not None:
                 return Key(credential.key, credential.source == "oauth")
-        return Key(self._models.own_key(info.name, environ) if self._models else "")
+        return Key(self._key_in_file(info.name, environ))
+
+    def _key_in_file(self, provider: str, environ: Mapping[str, str]) -> str:
+        text = self._user.keys.get(provider, "")
+        if not text.startswith("!"):
+            return environ.get(text) or text
+        from zot.provider.auth import resolve
+
+        words, hidden = ("sh", "-c", text[1:]), self.key_variables(environ)
+        return resolve.key_from_command(words, COMMAND_SECONDS, provider, environ, hidden)
+
+    def key_variables(self, environ: Mapping[str, str]) -> frozenset[str]:
+        """Return all variables with provider keys: no child process may see them."""
+        named = {text for text in self._user.keys.values() if text in environ}
+        own = (name for info in self._user.providers.values() for name in info.env)
+        return providers.env_secret_names().union(named, own)
+
+    def written_keys(self, environ: Mapping[str, str]) -> set[str]:
+        """Return the keys written literally in models.json."""
+        keys = self._user.keys.values()
+        return {text for text in keys if text not in environ and text[:1] != "!"}
 
 
-def configured(
-    options: Options, environ: Mapping[str, str], cwd: str, home: str
-) -> tuple[Options, list[str]]:
-    """Return the options completed from variables, files and defaults, and warnings.
-
-    Raises:
-        ConfigError: a variable holds a value that cannot be used.
-    """
-    files = (os.path.join(home, "config.json"), os.path.join(cwd, ".zot", "config.json"))
-    if not any(map(os.path.exists, files)) and environ.keys().isdisjoint(VARIABLES):
-        return with_defaults(options), []
-    from zot.settings import config
-
-    read = config.read_configuration(options, environ, cwd, home)
-    values = {name: value.value for name, value in read.values.items()}
-    return replace(options, **values), read.warnings
+def catalog_models(provider: str) -> Sequence[Model]:
+    """Return the models of the catalog; none for a provider of the user."""
+    return catalog.models(provider) if provider in providers.PROVIDERS else ()
 
 
-def resumed(options: Options, model: tuple[str, str] | None, known: Known) -> Options:
-    """Return the options with the session's last model, unless a flag names one."""
-    if model is None or options.provider or options.model:
-        return options
-    try:
-        info = known.provider(model[0])
-        known.find(info.name, model[1], unlisted=bool(options.base_url))
-    except ConfigError:
-        return options  # the model is gone: continue the conversation with today's default
-    if info.api == "scripted":
-        return options  # prepared turns belong to one run
-    return replace(options, provider=info.name, model=model[1])
-
-
-def with_token(info: providers.ProviderInfo, token: str) -> providers.ProviderInfo:
+def with_token(info: ProviderInfo, token: str) -> ProviderInfo:
     """Return the provider's data for authentication with a token instead of a key."""
     # Anthropic's own tokens have this prefix, and need one more header (client.py).
     return info if token.startswith("sk-ant-oat") else replace(info, auth="bearer")
@@ -177,3 +186,53 @@ def stored_providers(home: str) -> Sequence[str]:
 
 def _has_logged_in(home: str) -> bool:
     return os.path.exists(os.path.join(home, "auth.json"))
+
+
+# --- logging in and out ----------------------------------------------------------------------
+
+
+def keep_key(
+    info: ProviderInfo, key: str, home: str, *, try_it: bool = True, keyring: bool = False
+) -> str:
+    """Store a key if the provider accepts it; return a note for the user, or an empty text.
+
+    Raises:
+        AuthError: it is none, the provider refuses it, or it cannot be kept.
+    """
+    from zot.provider.auth import resolve, store
+
+    check_key(key)
+    note = try_key(info, key) if try_it else ""
+    if keyring:
+        resolve.put_in_keyring(info.name, key)
+    credential = store.Credential(keyring=True) if keyring else store.Credential(api_key=key)
+    store.AuthFile(home).put(info.name, credential)
+    return note
+
+
+def check_key(key: str) -> None:
+    """Raise AuthError for a text that cannot be a key: keys are sent in a header."""
+    if not key or not (key.isascii() and key.isprintable()) or " " in key:
+        raise AuthError("this is no key: it is empty, or has a space or a letter that is not ASCII")
+
+
+def try_key(info: ProviderInfo, key: str) -> str:
+    """Check a key with the provider; return why it could not be checked, or an empty text.
+
+    Raises:
+        AuthError: it was refused.
+    """
+    from zot.provider.auth.probe import probe
+
+    probed = probe(info, key)
+    if probed.verdict == "refused":
+        raise AuthError(probed.reason)
+    return f"the key could not be tried: {probed.reason}" if probed.verdict == "unknown" else ""
+
+
+def log_out(provider: str, home: str) -> None:
+    """Delete a stored login. Raises AuthError when there is none."""
+    from zot.provider.auth import resolve, store
+
+    if not resolve.forget(store.AuthFile(home), provider):
+        raise AuthError(f"not logged in to {provider!r}; `zot auth status` shows where you are")

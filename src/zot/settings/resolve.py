@@ -1,7 +1,7 @@
-"""Resolves provider, model and key of a run. Part of stage one: packages that only some files or
-flags need are imported where they are used.
+"""Resolves what a run works with: provider, model and key (`Setup`), the session to resume
+(`Plan`), the models to switch to (`AvailableModels`). Writes no file, whatever the user typed.
 
-Writes no file, whatever the user typed.
+Part of stage one: packages that only some files or flags need are imported where they are used.
 """
 
 from __future__ import annotations
@@ -19,16 +19,37 @@ from zot.home import Surroundings
 from zot.provider import address
 from zot.provider.catalog import notices
 from zot.provider.model import Model, always_thinks, cannot_be_off
-from zot.provider.providers import ProviderInfo, env_base_url
-from zot.settings.known import Choice, Known, configured, resumed, stored_providers, with_token
-from zot.settings.options import Options, chosen
+from zot.provider.providers import PROVIDERS, ProviderInfo, env_base_url, env_key
+from zot.settings.known import Known, stored_providers, with_token
+from zot.settings.options import VARIABLES, Options, chosen, with_defaults
 from zot.text import Frozen
 
 if TYPE_CHECKING:
+    from zot.core.events import Event
+    from zot.core.session import Session
+    from zot.core.tool import Tool
+    from zot.provider.models import Models
     from zot.provider.types import Provider
 
 DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"
+HOLDER_SECONDS = 5.0
+"""Seconds a durable runtime's start waits for a process that still holds the session."""
+
+
+class Choice(Frozen):
+    info: ProviderInfo
+    model: str = ""
+    """Model id; empty: the provider's default."""
+    base_url: str = ""
+    because: str = ""
+    """Reason for the choice; empty when the user named the provider."""
+
+    def line(self, model: str) -> str:
+        """Return the notice for the user."""
+        return (
+            f"using {self.info.name} with {model} ({self.because}); --provider NAME chooses another"
+        )
 
 
 class Setup(Frozen):
@@ -60,7 +81,7 @@ class Setup(Frozen):
             return replace(self, options=options, flags=options, cwd=cwd)
         return resolve(options, self.around, session_model)
 
-    # --- models of this provider; settings/available.py has those of all providers ------------
+    # --- models of this provider ---------------------------------------------------------------
 
     def find(self, id: str) -> Model:
         if self.info.name == LOCAL:
@@ -125,35 +146,32 @@ def _resolved(
     key = known.key(info, options.api_key, environ)
     if not key.text and info.auth != "none" and not info.key_optional:
         raise AuthError(missing_key(info))
-    asked = with_token(info, key.text) if key.is_token else info
-    renew = partial(_current_token, known, info, around) if key.is_token else None
-    notice = choice.line(model.id) if choice.because else ""
     url = base_url or model.base_url or info.base_url
-    warnings = (
-        *ignored,
-        *known.warnings,
-        *_unsafe(known.home, url if key.text else ""),
-        *_about_model(model, options),
-    )
     return Setup(
         options,
-        asked,
+        with_token(info, key.text) if key.is_token else info,
         model,
         key.text,
         base_url,
         cwd,
         known,
         around,
-        notice,
-        warnings,
-        renew,
-        flags,
+        notice=choice.line(model.id) if choice.because else "",
+        warnings=(
+            *ignored,
+            *known.warnings,
+            *_unsafe(known.home, url if key.text else ""),
+            *notices(model),
+            *(
+                [cannot_be_off(model)]
+                if options.reasoning == "off" and always_thinks(model)
+                else ()
+            ),
+        ),
+        # Called before each request: a token is renewed if it expires soon.
+        renew=(lambda: known.key(info, "", environ).text) if key.is_token else None,
+        flags=flags,
     )
-
-
-def _current_token(known: Known, info: ProviderInfo, around: Surroundings) -> str:
-    """Return the login's token, renewed if it expires soon; called before each request."""
-    return known.key(info, "", around.environ).text
 
 
 def _unsafe(home: str, url: str) -> Iterator[str]:
@@ -170,11 +188,9 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
         yield f"the key is sent to {host!r} without encryption: use https://, or a tunnel"
 
 
-def _about_model(model: Model, options: Options) -> list[str]:
-    told = notices(model)
+def _no_thinking(model: Model, options: Options) -> Iterator[str]:
     if options.reasoning == "off" and always_thinks(model):
-        told.append(cannot_be_off(model))
-    return told
+        yield cannot_be_off(model)
 
 
 def _naming_both(
@@ -194,6 +210,38 @@ def _naming_both(
         return options
     has_key = info.auth == "none" or info.key_optional or bool(known.key(info, "", environ).text)
     return replace(options, provider=info.name, model=id) if has_key else options
+
+
+def configured(
+    options: Options, environ: Mapping[str, str], cwd: str, home: str
+) -> tuple[Options, list[str]]:
+    """Return the options completed from variables, files and defaults, and warnings.
+
+    Raises:
+        ConfigError: a variable holds a value that cannot be used.
+    """
+    files = (os.path.join(home, "config.json"), os.path.join(cwd, ".zot", "config.json"))
+    if not any(map(os.path.exists, files)) and environ.keys().isdisjoint(VARIABLES):
+        return with_defaults(options), []
+    from zot.settings import config
+
+    read = config.read_configuration(options, environ, cwd, home)
+    values = {name: value.value for name, value in read.values.items()}
+    return replace(options, **values), read.warnings
+
+
+def resumed(options: Options, model: tuple[str, str] | None, known: Known) -> Options:
+    """Return the options with the session's last model, unless a flag names one."""
+    if model is None or options.provider or options.model:
+        return options
+    try:
+        info = known.provider(model[0])
+        known.find(info.name, model[1], unlisted=bool(options.base_url))
+    except ConfigError:
+        return options  # the model is gone: continue the conversation with today's default
+    if info.api == "scripted":
+        return options  # prepared turns belong to one run
+    return replace(options, provider=info.name, model=model[1])
 
 
 def choose_provider(options: Options, around: Surroundings, known: Known) -> Choice:
@@ -246,3 +294,138 @@ def working_directory(cwd: str, around: Surroundings) -> str:
     if not os.path.isdir(path):
         raise ConfigError(f"--cwd {cwd!r} is not a directory")
     return path
+
+
+# --- plan: the setup with a session to resume ---------------------------------------------------
+
+
+class Wrapping:
+    """Layer between an agent and its models and tools. Does nothing by default; testing/record.py
+    records their answers, or replays them.
+    """
+
+    replays = False
+    """Whether answers are replayed: no tool runs."""
+    listeners: tuple[Callable[[Event, object], None], ...] = ()
+    """Callbacks that receive every event."""
+
+    def models(self, models: Models) -> Models:
+        return models
+
+    def tool(self, tool: Tool) -> Tool:
+        return tool
+
+
+BARE = Wrapping()
+
+
+class Plan(Frozen):
+    setup: Setup
+    session: Session | None = None
+    """The session to resume; None: start a new one."""
+    wrapping: Wrapping = BARE
+
+
+def plan(options: Options, around: Surroundings) -> Plan:
+    """Resolve the setup. The session is looked up once, so that model and transcript come from one
+    file.
+
+    Raises:
+        ConfigError, AuthError: as `resolve`.
+        SessionError: the session cannot be used.
+    """
+    session = resumed_by(options, around)
+    if session is None:
+        return Plan(resolve(options, around))
+    try:
+        return Plan(resolve(options, around, session.last_model), session)
+    except BaseException:
+        session.close()
+        raise
+
+
+def resumed_by(options: Options, around: Surroundings) -> Session | None:
+    """Return the session that the flags resume, if it exists. Raises SessionError."""
+    if options.no_session or not (options.session or options.continue_):
+        return None
+    wait = HOLDER_SECONDS if options.durable else 0.0
+    cwd = working_directory(options.cwd, around)
+    from zot.sessions import kept
+
+    return kept.resumed(options.session, cwd, around.home, wait=wait)
+
+
+# --- models of all providers ------------------------------------------------------------------
+
+
+class AvailableModels:
+    """Finds and connects models across providers (see runtime.models.Models)."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._first = setup
+        self._setups = {setup.info.name: setup}
+        self._around = setup.around
+
+    def find(self, name: str, provider: str) -> Model:
+        head, slash, id = name.partition("/")
+        if slash and id and self._is_provider(head) and not self._has_such_ids(provider):
+            provider, name = self._first.known.provider(head).name, id
+        return self._setup(provider, name).find(name)
+
+    def all(self, provider: str = "") -> Sequence[Model]:
+        if provider:
+            setup = self._setup(provider, "")
+            return setup.all() or [setup.model]
+        first = self._first.info
+        models = list(self._first.all()) or [self._first.model]
+        environ, stored = self._around.environ, stored_providers(self._around.home)
+        seen = {first.catalog}
+        for info in PROVIDERS.values():
+            if info.name == first.name or info.auth == "none" or info.catalog in seen:
+                continue  # provider aliases share one catalog
+            if env_key(info, environ) or info.name in stored:
+                seen.add(info.catalog)
+                models += self._first.known.all(info.name)
+        return models
+
+    def connect(self, model: Model) -> Provider:
+        return self._setup(model.provider, model.id).connect(model)
+
+    def renew(self, provider: str) -> bool:
+        before = self._setups.get(provider)
+        if before is None or before.info.auth == "none":
+            return False
+        options = replace(before.options, provider=provider, model=before.model.id)
+        setup = resolve(options, self._around)
+        self._setups[provider] = setup
+        if before is self._first:
+            self._first = setup
+        return setup.key != before.key
+
+    def _is_provider(self, name: str) -> bool:
+        try:
+            self._first.known.provider(name)
+        except ConfigError:
+            return name in self._setups
+        return True
+
+    def _has_such_ids(self, provider: str) -> bool:
+        """Return whether the provider is a gateway: its own ids look like PROVIDER/ID."""
+        known = self._setups.get(provider, self._first)
+        return any("/" in model.id for model in known.all())
+
+    def _setup(self, provider: str, model: str) -> Setup:
+        if provider not in self._setups:
+            if provider == "scripted":
+                raise ConfigError("prepared turns are of one run: start zot with --script")
+            # The key, address and script of the command line are for the first provider only.
+            options = replace(
+                self._first.options,
+                provider=provider,
+                model=model,
+                api_key="",
+                base_url="",
+                script="",
+            )
+            self._setups[provider] = resolve(options, self._around)
+        return self._setups[provider]

@@ -1,4 +1,5 @@
-"""Directories the user trusts: only there may project files change dangerous settings.
+"""Permissions that the user gave for good: trusted directories, and tool calls allowed per project.
+Stored in zot's home, never in the project.
 
 A project is written by someone else. Until the user trusts it, its `.zot` may choose a model or a
 theme, but not where requests (and keys) go or which programs run. Trust covers the `.zot` of that
@@ -11,9 +12,19 @@ import os
 
 import msgspec
 
+from zot.core.rule import Rule
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.text import indented_json
+from zot.text import indented_json, prepared
+
+MAX_RULES = 1000
+"""Maximum rules per project; the oldest are dropped."""
+
+AllRules = dict[str, list[Rule]]
+"""Allowed tool calls by project."""
+
+
+prepared(AllRules)
 
 
 def trust_path(home: str) -> str:
@@ -58,3 +69,56 @@ def _change(directory: str, home: str, *, trusted: bool) -> None:
         others = [place for place in trusted_directories(home) if place != here]
         places = [*others, here] if trusted else others
         write_atomic(path, indented_json({"directories": places}))
+
+
+# --- allowed tool calls ------------------------------------------------------------------------
+
+
+class ProjectRules:
+    """Rules of one directory, read from disk each time: another process may change them."""
+
+    def __init__(self, home: str, project: str) -> None:
+        self._path = approvals_path(home)
+        self._project = os.path.realpath(project)
+
+    def all(self) -> list[Rule]:
+        return read_rules(self._path).get(self._project, [])
+
+    def add(self, rule: Rule) -> None:
+        with locked(self._path):
+            rules = read_rules(self._path)
+            own = [old for old in rules.get(self._project, ()) if old != rule]
+            rules[self._project] = [*own, rule][-MAX_RULES:]
+            write_rules(self._path, rules)
+
+    def remove(self, rule: Rule) -> bool:
+        with locked(self._path):
+            rules = read_rules(self._path)
+            own = rules.get(self._project, [])
+            if rule not in own:
+                return False
+            own.remove(rule)
+            if not own:
+                del rules[self._project]
+            write_rules(self._path, rules)
+        return True
+
+
+def approvals_path(home: str) -> str:
+    return os.path.join(home, "approvals.json")
+
+
+def read_rules(path: str) -> AllRules:
+    """Read the rules of all projects. Raises ConfigError when the file is broken or unreadable."""
+    try:
+        data = read_bytes(path)
+        return {} if data is None else msgspec.json.decode(data, type=AllRules)
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{path!r} cannot be read: {error}; repair or remove it") from error
+
+
+def write_rules(path: str, rules: AllRules) -> None:
+    try:
+        write_atomic(path, indented_json(rules))
+    except OSError as error:
+        raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error

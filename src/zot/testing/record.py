@@ -29,8 +29,7 @@ from zot.provider.providers import ProviderInfo
 from zot.provider.types import Json, Model, Provider, Request, StreamEvent
 from zot.settings.known import Known
 from zot.settings.options import Options
-from zot.settings.plan import Plan, Wrapping
-from zot.settings.resolve import Setup, working_directory
+from zot.settings.resolve import Plan, Setup, Wrapping, working_directory
 from zot.testing.cassette import (
     Packer,
     failure_of,

@@ -16,7 +16,6 @@ from zot.provider.auth.resolve import find_credential, key_from_command, masked
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand, Token
 from zot.provider.providers import find_provider
 from zot.settings.known import Known
-from zot.settings.models import KnownModels
 
 ANTHROPIC = find_provider("anthropic")
 GROQ = find_provider("groq")
@@ -203,7 +202,8 @@ def test_a_command_sees_no_key_of_the_users_own_providers(monkeypatch, home):
     rows["other"] = {"api": "openai", "baseUrl": "http://y", "apiKey": f"!{command}"}
     Path(home).mkdir(exist_ok=True)
     (Path(home) / "models.json").write_text(json.dumps({"providers": rows}))
-    assert KnownModels(home).own_key("other", os.environ) == "none-none"
+    known = Known(home)
+    assert known.key(known.provider("other"), "", os.environ).text == "none-none"
     stored = Credential(api_key_command=KeyCommand("sh", ("-c", f"{command} # stored")))
     AuthFile(home).put("groq", stored)
     assert Known(home).key(GROQ, "", os.environ).text == "none-none"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive import look, own_shell, swarm_feed
     from zot.serve.interactive.kept import Draft, History
     from zot.serve.interactive.view import View
-    from zot.settings.plan import Plan
+    from zot.settings.resolve import Plan
     from zot.tui.blocks import Level, LiveBlock
     from zot.tui.vi import ViKeys
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from zot.home import Surroundings
     from zot.provider.types import Image, Message
-    from zot.settings.plan import Plan
+    from zot.settings.resolve import Plan
 
 STOP_SECONDS = 3.0
 APPROVAL_SECONDS = 24 * 3600.0

@@ -20,9 +20,8 @@ from zot.provider.types import Level, Model
 from zot.serve.interactive.slash.sessions import ask_text
 from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import amount
-from zot.settings.available import AvailableModels
-from zot.settings.login import keep_key, log_out
-from zot.settings.models import KnownModels
+from zot.settings.known import Known, keep_key, log_out
+from zot.settings.resolve import AvailableModels
 from zot.tui.cells import Line
 from zot.tui.menu import Drawn, MenuItem, QuestionBox, ShownQuestion
 
@@ -149,7 +148,7 @@ def _nothing() -> None:
 
 
 def log_in(app: App, provider: str, then: Then = _nothing) -> None:
-    known = KnownModels(app.around.home)
+    known = Known(app.around.home)
     if provider:
         _choose_way(app, known.provider(provider), then)
         return

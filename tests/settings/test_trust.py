@@ -6,7 +6,7 @@ from support.rpc import make_folder, run_zot
 
 from zot.core.rule import Rule
 from zot.errors import ConfigError
-from zot.settings.approvals import MAX_RULES, ProjectRules, approvals_path
+from zot.settings.trust import MAX_RULES, ProjectRules, approvals_path
 
 
 def test_rules_belong_to_a_project(tmp_path: Path) -> None:

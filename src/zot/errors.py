@@ -43,13 +43,15 @@ class ZotError(Exception):
             cls.code = code
 
 
-class ConfigError(ZotError, code="config"): ...
+class ConfigError(ZotError, code="config"):
+    """A flag, variable or file cannot be used; the text says what to do."""
 
 
 class UsageError(ConfigError, code="usage"): ...
 
 
-class AuthError(ConfigError, code="auth"): ...
+class AuthError(ConfigError, code="auth"):
+    """There is no credential for the provider, or it was refused."""
 
 
 class NoModelError(AuthError): ...
@@ -103,7 +105,8 @@ class Refused(ProviderError, code="refused"): ...
 class BadResponse(ProviderError, code="bad_response"): ...
 
 
-class ToolError(ZotError, code="tool"): ...
+class ToolError(ZotError, code="tool"):
+    """A tool failed; the text goes to the model."""
 
 
 class ToolBlocked(ToolError): ...
@@ -117,6 +120,8 @@ class NotStarted(ToolError):
 
 
 class CommandError(ZotError, code="invalid_params"):
+    """A client's command cannot be carried out; `code` says why."""
+
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         if code is not None:
@@ -126,10 +131,12 @@ class CommandError(ZotError, code="invalid_params"):
 class NotFoundError(CommandError, code="not_found"): ...
 
 
-class BusyError(CommandError, code="busy"): ...
+class BusyError(CommandError, code="busy"):
+    """A run is in flight."""
 
 
-class ClosedError(CommandError, code="closed"): ...
+class ClosedError(CommandError, code="closed"):
+    """The runtime was closed."""
 
 
 class LimitError(ZotError, code="limit"):
@@ -148,7 +155,8 @@ class ExtensionError(ZotError, code="extension"): ...
 class McpError(ZotError, code="mcp"): ...
 
 
-class SessionError(ZotError, code="session"): ...
+class SessionError(ZotError, code="session"):
+    """A session file cannot be read or written."""
 
 
 class JournalError(SessionError): ...

@@ -1,6 +1,8 @@
+import inspect
 import pydoc
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from support.environment import uncovered
@@ -75,6 +77,39 @@ def test_the_names_of_zot_are_those_of_the_sdk():
 def test_help_can_show_every_name():
     for name in sdk.__all__:
         assert pydoc.render_doc(getattr(sdk, name)).startswith("Python Library Documentation")
+
+
+def documented(thing):
+    """Whether a class has a docstring of its own, or a function any."""
+    return bool((thing.__doc__ if inspect.isclass(thing) else inspect.getdoc(thing)) or "")
+
+
+def test_every_public_name_and_method_has_a_docstring():
+    missing = []
+    for name in sdk.__all__:
+        public = getattr(sdk, name)
+        if inspect.isclass(public):
+            members = ((f"{name}.{word}", vars(public)[word]) for word in vars(public))
+            missing += [
+                word
+                for word, member in members
+                if "._" not in word and (callable(member) or isinstance(member, property))
+                if not documented(member)
+            ]
+        if not documented(public):
+            missing.append(name)
+    assert missing == []
+
+
+@pytest.mark.parametrize("door", [sdk.Runtime, sdk.AsyncRuntime])
+def test_the_signature_names_every_setting_with_its_type_and_default(door):
+    config, *settings = inspect.signature(door).parameters.values()
+    assert config.name == "config"
+    fields = inspect.signature(sdk.Config).parameters
+    assert [setting.name for setting in settings] == list(fields)
+    for setting in settings:
+        assert setting.annotation == fields[setting.name].annotation != Any
+        assert setting.default == getattr(sdk.Config(), setting.name)
 
 
 @pytest.mark.parametrize("module", [zot, sdk])

@@ -16,16 +16,22 @@ Decider = Literal["user", "remembered", "policy", "yolo"]
 
 
 class Allow(Frozen):
+    """Let the call run."""
+
     source: Decider | None = None
     """Source of the permission; None: nobody was asked."""
 
 
 class Block(Frozen):
+    """Refuse the call; the model gets the reason."""
+
     reason: str
     source: Decider = "policy"
 
 
 class ReplaceArgs(Frozen):
+    """Run the call with other arguments."""
+
     args: dict[str, Json]
     note: str = ""
     """Note for the model, added to the result, about arguments it did not choose."""
@@ -34,6 +40,8 @@ class ReplaceArgs(Frozen):
 
 
 class ReplaceText(Frozen):
+    """Send another text in place of the answer."""
+
     text: str
 
 
@@ -42,6 +50,8 @@ Verdict = TypeVar("Verdict")
 
 
 class HookContext(Frozen):
+    """Cancel and event stream of the run that a hook works in."""
+
     cancel: Cancel
     emit: Callable[[Event], None]
     """Send an event to the client (an approval request), in order with all other events."""
@@ -85,9 +95,11 @@ class Hook:
         return ALLOW
 
     def before_turn(self, step: int, context: HookContext) -> Allow | Block:
+        """Check a model call before it is made; `step` counts those of the run."""
         return ALLOW
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
+        """Check a tool call before it runs; may replace its arguments."""
         return ALLOW
 
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:

@@ -7,6 +7,8 @@ from zot.text import Frozen
 
 
 class Rule(Frozen):
+    """Calls of a tool that run without approval."""
+
     tool: str
     """`write` covers `edit` too."""
     pattern: str

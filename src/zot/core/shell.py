@@ -18,6 +18,8 @@ from zot.text import Frozen
 
 
 class ShellOutput(Frozen):
+    """Result of a shell command of the user."""
+
     command: str
     output: str
     exit_code: int | None = None

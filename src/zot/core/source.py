@@ -106,6 +106,8 @@ class ReadySource:
 
 
 class CommandInfo(Frozen):
+    """A slash command, for lists."""
+
     name: str
     """Command name without the slash."""
     description: str

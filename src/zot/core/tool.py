@@ -48,6 +48,8 @@ class ToolContext(Frozen):
 
 
 class ToolOutput(Frozen):
+    """Result of a tool: content for the model, and details for the client."""
+
     content: tuple[Text | Image, ...]
     is_error: bool = False
     details: dict[str, Json] | None = None
@@ -55,6 +57,7 @@ class ToolOutput(Frozen):
     """Exact outcome, where `is_error` is not enough."""
 
     def as_result(self, call: ToolCall) -> ToolResult:
+        """Return the output as the block that answers the call."""
         return ToolResult(call.id, self.content, self.is_error, call.name, self.details)
 
 
@@ -84,10 +87,12 @@ class Tool(Protocol):
     thread beside other such calls of the same turn."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Name that the model calls it by."""
 
     @property
-    def description(self) -> str: ...
+    def description(self) -> str:
+        """Purpose of the tool, for the model."""
 
     @property
     def schema(self) -> dict[str, Json]:

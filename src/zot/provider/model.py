@@ -32,6 +32,8 @@ class Price(Plain):
 
 
 class Model(Frozen):
+    """A model: its limits, price and abilities."""
+
     id: str
     provider: str
     api: Api

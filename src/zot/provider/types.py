@@ -25,17 +25,23 @@ Stop = Literal["end", "tool_use", "length", "error", "aborted"]
 
 @final
 class Text(Plain):
+    """A text of a message."""
+
     text: str
     opaque: dict[str, Json] | None = None
     """Opaque data to send back to the provider (OpenAI's phase of an answer)."""
 
 
 class Image(Plain):
+    """An image, not yet encoded."""
+
     mime_type: str
     data: bytes
 
 
 class ToolCall(Plain):
+    """The model's request to run a tool."""
+
     id: str
     name: str
     args: dict[str, Json] | None
@@ -120,6 +126,8 @@ class Origin(Plain):
 
 
 class Message(Plain):
+    """One message of a transcript."""
+
     role: Role
     content: tuple[Block, ...]
     time: float
@@ -251,7 +259,8 @@ class Provider(Protocol):
     """A model client: one call of `stream` is one model call."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The provider's name, as in `--provider`."""
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
         """Yield the events of one call; the last one is Finished.

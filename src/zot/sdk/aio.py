@@ -21,7 +21,7 @@ from zot.core.shell import ShellOutput
 from zot.provider.types import Image, Json
 from zot.runtime.approval import Decision
 from zot.sdk.answer import Answer, AnswerParts
-from zot.sdk.config import AnyTool, Config, Settings, config_of
+from zot.sdk.config import AnyTool, Config, Settings, config_of, shows_settings
 from zot.sdk.coroutine import run_in
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
@@ -213,10 +213,12 @@ def now_or_in_turn(
 
 def streamed(
     start: Callable[Concatenate[Runtime, Callable[[], None], Asked], Started],
+    blocking: Callable[..., Any],
 ) -> Callable[Concatenate[AsyncRuntime, Asked], AsyncEventStream]:
     """Wrap a method that starts a run and returns its events. The method never waits; while another
-    run is stopping, the stream does."""
+    run is stopping, the stream does. `blocking`: the method of Runtime whose help this one has."""
 
+    @wraps(blocking, assigned=("__name__", "__doc__"))
     def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> AsyncEventStream:
         self._loop = asyncio.get_running_loop()
         waits = self._turns.busy or self._runtime._stopping()
@@ -261,7 +263,9 @@ class AsyncRuntime:
     and with a RuntimeWarning.
     """
 
+    @shows_settings
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
+        """Take a Config, or its fields as keyword arguments; raises as `Runtime` does."""
         config = config_of(config, settings)
         self._loop: asyncio.AbstractEventLoop | None = None
         looped = replace(
@@ -272,12 +276,9 @@ class AsyncRuntime:
         self._runtime = Runtime(looped)
         self._turns = Turns()
 
-    prompt = streamed(Runtime._start)
-    """Start a prompt; raises as `Runtime.prompt` does."""
-    retry = streamed(Runtime._retry)
-    """Retry the last prompt; raises as `Runtime.retry` does."""
-    resume_run = streamed(Runtime._resume_run)
-    """Continue a run that is held after a crash, or end it as failed. Raises CommandError."""
+    prompt = streamed(Runtime._start, Runtime.prompt)
+    retry = streamed(Runtime._retry, Runtime.retry)
+    resume_run = streamed(Runtime._resume_run, Runtime.resume_run)
 
     async def ask(
         self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
@@ -374,9 +375,11 @@ class AsyncRuntime:
 
     @property
     def name(self) -> str:
+        """Name of an agent that another one opened, else empty."""
         return self._runtime.name
 
     async def open_agent(self, agent: str = "", **options: Unpack[AgentOptions]) -> AsyncRuntime:
+        """Open another agent as `Runtime.open_agent` does."""
         opened = AsyncRuntime.__new__(AsyncRuntime)
         opened._loop = self._loop = asyncio.get_running_loop()
         opened._turns = Turns()

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeGuard,
+    Unpack,
+    get_type_hints,
+)
 
 from msgspec import defstruct
 from msgspec.structs import replace
@@ -23,6 +33,7 @@ from zot.settings.options import SETTINGS, Options, Setting, checked
 from zot.settings.resolve import Plan, Setup, plan, resumed_by, working_directory
 from zot.text import Frozen
 
+Keywords = ParamSpec("Keywords")
 AnyTool = str | Tool | Callable[..., Any]
 Tools = Sequence[AnyTool]
 FEATURES = ("approvals", "codes", "dialogs", "mcp", "queue", "retries", "thinking", "tools")
@@ -31,8 +42,9 @@ promises to answer with `Runtime.approve` and `Runtime.answer`."""
 
 
 class Settings(TypedDict, total=False):
-    """Keyword arguments of Runtime and fields of Config, for type checkers. The settings table
-    explains each of them; a test compares the names.
+    """Keyword arguments of Runtime and AsyncRuntime, and fields of Config. Type checkers read them
+    here; the signatures and Config are made from this list. A test compares it with the settings
+    table, which explains each of them.
     """
 
     provider: str | Provider
@@ -90,9 +102,8 @@ _DEFAULTS: dict[str, Any] = {
     **{"hooks": (), "features": (), "mcp_servers": {}, "session": None},
     "on_agent_event": None,
 }
-_DOC = "How a Runtime is to work. What is left out is as in `zot rpc` without flags.\n\n" + "".join(
-    f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in Settings.__annotations__
-)
+_TYPES = get_type_hints(Settings)
+_HELP = "".join(f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in _TYPES)
 if TYPE_CHECKING:
 
     class Config(Frozen):
@@ -102,12 +113,26 @@ if TYPE_CHECKING:
 else:
     Config = defstruct(
         "Config",
-        [(word, Any, _DEFAULTS[word]) for word in Settings.__annotations__],
+        [(word, kind, _DEFAULTS[word]) for word, kind in _TYPES.items()],
         frozen=True,
         kw_only=True,
         module=__name__,
-        namespace={"__doc__": _DOC},
+        namespace={"__doc__": f"Settings of a Runtime; the default is `zot rpc`.\n\n{_HELP}"},
     )
+
+
+def shows_settings(init: Callable[Keywords, None]) -> Callable[Keywords, None]:
+    """Give an `__init__(self, config=None, **settings)` the signature and the help of all settings,
+    so that help() and completion show them."""
+    parameters = [*inspect.signature(init).parameters.values()][:-1]
+    for word, kind in _TYPES.items():
+        parameter = inspect.Parameter(
+            word, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS[word], annotation=kind
+        )
+        parameters.append(parameter)
+    vars(init)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
+    init.__doc__ = f"{inspect.getdoc(init)}\n\nSettings:\n{_HELP}"
+    return init
 
 
 def config_of(config: Config | None, settings: Settings) -> Config:

@@ -60,6 +60,7 @@ class FunctionTool:
         return self._function(*args, **kwargs)
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        """Call the function with the model's arguments, and wait for its result."""
         result = self.started(args, context)
         if self.is_async:
             from zot.sdk import coroutine

@@ -27,7 +27,16 @@ from zot.runtime.run import Run, StoredEnd
 from zot.runtime.sessions import SessionChoice
 from zot.runtime.shell import UserShell
 from zot.sdk.answer import Answer, AnswerParts
-from zot.sdk.config import Config, Settings, check_level, config_of, hooks_of, own_tools, plan_of
+from zot.sdk.config import (
+    Config,
+    Settings,
+    check_level,
+    config_of,
+    hooks_of,
+    own_tools,
+    plan_of,
+    shows_settings,
+)
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
@@ -45,6 +54,8 @@ Notify = Callable[[], None] | None
 
 
 class CompactResult(Frozen):
+    """The summary, and the transcript that begins with it."""
+
     summary: str
     messages: tuple[MessageShape, ...]
 
@@ -82,6 +93,7 @@ def when_idle(
 class Runtime:
     """An agent with one transcript. Thread-safe; a process can have many."""
 
+    @shows_settings
     def __init__(self, config: Config | None = None, **settings: Unpack[Settings]) -> None:
         """Take a Config, or its fields as keyword arguments.
 
@@ -234,6 +246,7 @@ class Runtime:
     # --- state -------------------------------------------------------------------------------
 
     def state(self) -> State:
+        """Return the state, as `get_state` of the wire does."""
         return zot_replies.state(self._open().state())
 
     def servers(self) -> tuple[McpServerShape, ...]:

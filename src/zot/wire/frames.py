@@ -23,16 +23,22 @@ class BlockShape(Frozen, tag_field="type"):
 
 
 class TextBlock(BlockShape, tag="text"):
+    """A text."""
+
     text: str
 
 
 class ImageBlock(BlockShape, tag="image"):
+    """An image, shown as a number of bytes."""
+
     mime_type: str
     bytes: int
     """Size of the image; the data is not repeated, to keep transcripts small."""
 
 
 class ToolCallBlock(BlockShape, tag="tool_call"):
+    """A request of the model to run a tool."""
+
     id: str
     name: str
     args: dict[str, Json] | None
@@ -40,6 +46,8 @@ class ToolCallBlock(BlockShape, tag="tool_call"):
 
 
 class ToolResultBlock(BlockShape, tag="tool_result"):
+    """The result of a tool call."""
+
     call_id: str
     is_error: bool
     content: tuple[TextBlock | ImageBlock, ...]
@@ -49,6 +57,8 @@ ContentBlock = TextBlock | ImageBlock | ToolCallBlock | ToolResultBlock
 
 
 class MessageShape(Frozen):
+    """A message of the transcript, as clients see it."""
+
     role: Literal["user", "assistant", "tool"]
     content: tuple[ContentBlock, ...]
     time: str
@@ -56,6 +66,8 @@ class MessageShape(Frozen):
 
 
 class UsageShape(Frozen, omit_defaults=True):
+    """Tokens and cost."""
+
     input: int
     output: int
     cache_read: int

@@ -54,6 +54,7 @@ class Unknown(Frozen):
     """Validation error of a frame whose type is known."""
 
     def to_wire(self) -> dict[str, Any]:
+        """Return the frame as it came."""
         return self.fields
 
 

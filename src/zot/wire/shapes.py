@@ -129,6 +129,8 @@ class MessagesSet(Frozen):
 
 
 class State(Frozen):
+    """State of an agent."""
+
     provider: str
     model: str
     cwd: str
@@ -202,6 +204,8 @@ class Messages(Frozen):
 
 
 class ModelShape(Frozen):
+    """A model that can be used."""
+
     id: str
     provider: str
     context_window: int

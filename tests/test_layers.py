@@ -191,7 +191,7 @@ ASKING = {
     "provider/connection.py": "so do the certificates: OpenSSL reads the variable itself",
     "files.py": "who called sudo is a fact of the process",
     "sessions/files.py": "how files are synced is chosen for the machine",
-    "local/limits.py": "memory and cores of the machine, which a variable may lower",
+    "local/models.py": "memory and cores of the machine, which a variable may lower",
     "local/pull.py": "pip is started as the user would",
 }
 """Others, each with its reason. Whatever is handed a Surroundings must use that instead."""

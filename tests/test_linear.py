@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from zot.errors import ZotError
 from zot.extensions import proto
 from zot.lines import LineSplitter, check_numbers, decode_line
-from zot.local.examples import _words
-from zot.local.speech import find_call
+from zot.local.form import find_call
+from zot.local.prompt import _words
 from zot.mcp.oauth import read_challenge
 from zot.pi.stream import parsed_so_far
 from zot.provider.assemble import parse_args

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.around import tools_at
-from zot.local.examples import BANK, nearest
 from zot.local.form import forms_for
 from zot.local.prompt import (
+    BANK,
     EXAMPLES,
     MAX_RESULT,
+    nearest,
     shorten,
     system_text,
     turns,

@@ -19,9 +19,9 @@ from zot.home import of_process
 from zot.local.call import LOOPED, MAX_CALLS, LocalCall
 from zot.local.form import forms_for
 from zot.local.models import SMALL, Weights, find_weights
-from zot.local.prefix import PrefixStore
 from zot.local.provider import (
     LocalProvider,
+    PrefixStore,
     StderrProgress,
     find_local,
     local_models,
@@ -266,7 +266,7 @@ def test_a_prefix_that_cannot_be_kept_or_read_does_no_harm(tmp_path: Path) -> No
     (tmp_path / "prefixes").mkdir()
     assert not store.save(nobody, [])
     assert not store.restore(nobody, [])
-    from zot.local.prefix import _file_name
+    from zot.local.provider import _file_name
 
     saved = tmp_path / "prefixes" / _file_name([])
     saved.write_bytes(b"old")

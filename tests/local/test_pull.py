@@ -15,10 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from tests.support.around import zot_home
-from zot.local import limits
-from zot.local.bar import Bar
+from zot.local import models as limits
 from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
-from zot.local.pull import MachineLimits, PullError, WrongChecksum, pull, remove
+from zot.local.pull import Bar, MachineLimits, PullError, WrongChecksum, pull, remove
 
 CONTENT = bytes(range(256)) * 40
 PARTS = (CONTENT[:4_000], CONTENT[4_000:9_000], CONTENT[9_000:])

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.local.form import forms_for
-from zot.local.speech import MARKERS, Speech, SpokenCall, find_call
+from zot.local.form import MARKERS, Speech, SpokenCall, find_call, forms_for
 from zot.provider.types import ToolSpec
 
 FORMS = forms_for(

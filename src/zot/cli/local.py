@@ -13,18 +13,18 @@ from zot.bugs import complain
 from zot.cli.output import Subcommands, say, say_json
 from zot.errors import ZotError
 from zot.home import of_process
-from zot.local.bar import Bar
-from zot.local.limits import free_memory, server_threads
 from zot.local.models import (
     DEFAULT,
     LocalModel,
+    free_memory,
     is_pulled,
     known_model,
     known_models,
     models_dir,
     pulled_path,
+    server_threads,
 )
-from zot.local.pull import pull, remove
+from zot.local.pull import Bar, pull, remove
 from zot.local.server import running_servers
 from zot.text import size_text
 

@@ -14,10 +14,8 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.cost import add
-from zot.local.examples import Example, nearest
-from zot.local.form import Form, flat_call, grammar
-from zot.local.prompt import EXAMPLES, system_text, turns
-from zot.local.speech import Speech
+from zot.local.form import Form, Speech, flat_call, grammar
+from zot.local.prompt import EXAMPLES, Example, nearest, system_text, turns
 from zot.provider import types
 
 MAX_OUTPUT = 1024

@@ -1,10 +1,15 @@
-"""Describes tools for small models: flat JSON objects, short words, and a grammar that allows
-either one whole call or plain text. No server access here.
+"""Tool calls of small models, as flat JSON objects: how tools are described, the grammar of an
+answer (one whole call, or plain text), and how an answer is split while it streams.
+
+Calls that a model writes into its text, in any known markup, are used when calls are allowed and
+dropped when they are not. Raw markup never reaches a reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -116,7 +121,7 @@ def grammar(forms: Iterable[Form], choice: Literal["auto", "none", "required"]) 
     return f"root ::= {root}\ncall ::= {' | '.join(calls)}{GRAMMAR_BASE}"
 
 
-def flat_call(call: ToolCall, forms: dict[str, Form]) -> str:
+def flat_call(call: ToolCall, forms: Mapping[str, Form]) -> str:
     form = forms.get(call.name) or Form(call.name, (), "")
     return form.flat(call.args) if call.args is not None else call.raw
 
@@ -176,3 +181,108 @@ def _literal(text: str) -> str:
     """Quote text as a GBNF literal."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+MARKERS = (
+    "```json",
+    "```JSON",
+    "[TOOL]",
+    "<tool_call>",
+    "<tools>",
+    "<|im_start|>",
+    '{"',
+    "{ ",
+    "{\n",
+)
+"""Texts that may begin a call inside an answer."""
+CALL_STARTS = ('{"tool":"', '{"name":"')
+_LEAD = re.compile(r"\A(?:```(?:json|JSON)|\[TOOL\]|<tool_call>|<tools>|<\|im_start\|>)?\s*")
+
+
+class SpokenCall(Frozen):
+    """A call in its flat form."""
+
+    name: str
+    args: dict[str, Json]
+
+
+class Speech:
+    """Parser of one answer. `feed` returns text that may be shown at once; `finish` the rest."""
+
+    def __init__(self, forms: Mapping[str, Form]) -> None:
+        self._forms = forms
+        self.held = ""
+        """Text that may become a call."""
+        self._empty = True
+
+    @property
+    def is_call(self) -> bool:
+        """Whether the whole answer is one call: it began with a brace."""
+        return self._empty and self.held.lstrip().startswith("{")
+
+    def feed(self, delta: str) -> str:
+        self.held += delta
+        if self._empty and (not self.held.strip() or self.is_call):
+            return ""
+        shown = ""
+        while self.held:
+            at = _first_marker(self.held)
+            shown += self.held[:at]
+            self.held = self.held[at:]
+            if not self.held or _could_be_call(self.held):
+                break
+            shown += self.held[0]
+            self.held = self.held[1:]
+        if shown:
+            self._empty = False
+        return shown
+
+    def finish(self) -> tuple[str, SpokenCall | None]:
+        """Return the text held back, or the call in it."""
+        held, self.held = self.held, ""
+        call = find_call(held, self._forms)
+        return ("" if call else held), call
+
+
+def find_call(text: str, forms: Mapping[str, Form]) -> SpokenCall | None:
+    """Return the call in a piece of markup: zot's form, or the usual name and arguments."""
+    flat = _first_object(_LEAD.sub("", text, count=1))
+    if flat is None:
+        return None
+    name = flat.get("tool", flat.get("name"))
+    if not isinstance(name, str) or name not in forms:
+        return None
+    args = flat if "tool" in flat else flat.get("arguments", flat.get("parameters"))
+    return SpokenCall(name, forms[name].args(args)) if isinstance(args, dict) else None
+
+
+def _first_object(text: str) -> dict[str, Json] | None:
+    """Return the JSON object at the start of a text."""
+    if not text.startswith("{"):
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _first_marker(text: str) -> int:
+    """Return the first position of a marker, or of one cut off at the end; else the length."""
+    places = [at for marker in MARKERS if (at := text.find(marker)) >= 0]
+    if places:
+        return min(places)
+    longest = max(len(marker) for marker in MARKERS)
+    for at in range(max(0, len(text) - longest), len(text)):
+        if any(marker.startswith(text[at:]) for marker in MARKERS):
+            return at
+    return len(text)
+
+
+def _could_be_call(text: str) -> bool:
+    if any(marker.startswith(text) for marker in MARKERS):
+        return True
+    body = re.sub(r"\s", "", _LEAD.sub("", text, count=1))
+    return any(body.startswith(start[: len(body)]) for start in CALL_STARTS)

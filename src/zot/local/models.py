@@ -1,8 +1,14 @@
-"""The known local models and the paths of pulled ones. Does not download or run a model."""
+"""The local models: known ones, pulled ones, headers of their files, and limits of this machine.
+Does not download or run a model.
+"""
 
 from __future__ import annotations
 
 import functools
+import mmap
+import os
+import shutil
+import struct
 from pathlib import Path
 from typing import Literal
 
@@ -122,3 +128,168 @@ def find_weights(name: str, home: str) -> Weights:
             f"run `zot local pull {name}` ({size_text(model.bytes)})"
         )
     return Weights(model.name, pulled_path(model, home), model.bytes, model)
+
+
+# --- headers of GGUF files --------------------------------------------------------------------
+
+MAX_STRING = 32 << 20
+MAX_COUNT = 4 << 20
+SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
+STRING, ARRAY = 8, 9
+CUT = "the file ends in the middle of its header"
+
+
+class Header(Frozen):
+    architecture: str
+    context: int
+    """Context length in tokens the model was trained for; 0 when the file does not say."""
+    chat_template: str
+    """Empty for a model that was not trained to chat."""
+
+
+class _GgufReader:
+    """Reads the mapped file: a vocabulary has hundreds of thousands of strings to skip."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        end = self.at + size
+        if end > len(self.data):
+            raise ValueError(CUT)
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
+
+    def scalar(self, code: str) -> int | float | bool:
+        value: int | float | bool = struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
+        return value
+
+    def count(self, limit: int) -> int:
+        number = int(self.scalar("Q"))
+        if number > limit:
+            raise ValueError(f"a length of {number} in its header")
+        return number
+
+    def string(self) -> str:
+        return self.take(self.count(MAX_STRING)).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> object:
+        if kind == STRING:
+            return self.string()
+        if kind == ARRAY:
+            self.skip_array()
+            return None
+        if kind not in SCALARS:
+            raise ValueError(f"a value of type {kind} in its header")
+        return self.scalar(SCALARS[kind])
+
+    def skip_array(self) -> None:
+        kind = int(self.scalar("I"))
+        number = self.count(MAX_COUNT)
+        if kind in SCALARS:
+            self.take(struct.calcsize(SCALARS[kind]) * number)
+        elif kind == STRING:
+            at, data, length_at = self.at, self.data, struct.Struct("<Q").unpack_from
+            for _ in range(number):
+                at += 8 + length_at(data, at)[0]
+            self.at = at
+        else:
+            raise ValueError(f"an array of type {kind} in its header")
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a GGUF file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a whole GGUF header.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                raise ValueError(CUT)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                values = _read_values(_GgufReader(data))
+    except OSError as failed:
+        raise ConfigError(
+            f"cannot read the model file {str(path)!r}: {failed.strerror}"
+        ) from failed
+    except (struct.error, OverflowError, ValueError) as broken:
+        why = broken if isinstance(broken, ValueError) else CUT
+        raise ConfigError(
+            f"{str(path)!r} is not a usable GGUF file ({why}): download it again"
+        ) from broken
+    architecture = str(values.get("general.architecture", ""))
+    context = values.get(f"{architecture}.context_length", 0)
+    return Header(
+        architecture,
+        context if isinstance(context, int) else 0,
+        str(values.get("tokenizer.chat_template", "")),
+    )
+
+
+def _read_values(reader: _GgufReader) -> dict[str, object]:
+    if reader.take(4) != b"GGUF":
+        raise ValueError("it does not begin with the letters GGUF")
+    if int(reader.scalar("I")) not in (2, 3):
+        raise ValueError("its format version is not 2 or 3")
+    reader.count(MAX_COUNT)  # tensors
+    values: dict[str, object] = {}
+    for _ in range(reader.count(MAX_COUNT)):
+        key = reader.string()
+        values[key] = reader.value(int(reader.scalar("I")))
+    return values
+
+
+# --- limits of this machine -------------------------------------------------------------------
+
+MEMORY_VARIABLE = "ZOT_LOCAL_MEMORY_MB"
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def free_disk(path: Path) -> int:
+    """Return the free bytes on the disk of `path`, which need not exist yet."""
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    return shutil.disk_usage(existing).free
+
+
+def free_memory() -> int | None:
+    """Return the bytes a new process could use; None where the system does not say."""
+    if forced := os.environ.get(MEMORY_VARIABLE, "").strip():
+        return int(forced) * 1_000_000 if forced.isdigit() else None
+    limits = [limit for limit in (_meminfo_available(), _cgroup_available()) if limit is not None]
+    return min(limits) if limits else None
+
+
+def _meminfo_available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _cgroup_available(root: Path = CGROUP) -> int | None:
+    """Return the memory left in the cgroup: in a container, meminfo shows the host's."""
+    try:
+        limit = (root / "memory.max").read_text(encoding="ascii").strip()
+        used = (root / "memory.current").read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    return max(0, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else None
+
+
+def server_threads() -> int:
+    """Return all cores but one, which zot and its tools need: using every core is slower."""
+    forced = os.environ.get("ZOT_LOCAL_THREADS", "")
+    return max(1, int(forced)) if forced.isdigit() else max(1, _cores() - 1)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

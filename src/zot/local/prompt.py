@@ -4,12 +4,16 @@ plain turns. Short, because reading tokens is slow; stable, so that its prefix c
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from zot.core.identity import IDENTITY
-from zot.local.examples import Example
 from zot.local.form import Form, flat_call
 from zot.provider import types
 
@@ -66,10 +70,9 @@ def turns(
 ) -> tuple[types.Message, ...]:
     """Return examples and conversation as alternating user and assistant turns of plain text."""
     joined = _example_turns(examples, forms)
-    plain = _Plain(forms)
     request = ""
     for message in messages:
-        text = "\n".join(part for part in map(plain, message.content) if part)
+        text = _joined(message.content, forms)
         if not text:
             continue
         role = "assistant" if message.role == "assistant" else "user"
@@ -101,29 +104,24 @@ def _reminder(request: str) -> str:
     return REMINDER.format(request=shorten(request, MAX_REQUEST))
 
 
-class _Plain:
-    """Converts a block to plain text."""
+def _text(block: types.Block, forms: Mapping[str, Form]) -> str:
+    match block:
+        case types.Text():
+            return block.text
+        case types.Image():
+            return "[an image; this model cannot see it]"
+        case types.Reasoning():
+            return ""
+        case types.ToolCall():
+            return flat_call(block, forms)
+        case types.ToolResult():
+            shown = _joined(block.content, forms)
+            word = "failed" if block.is_error else "result"
+            return f"[{block.name or 'tool'} {word}]\n{shorten(shown, MAX_RESULT) or '(no output)'}"
 
-    def __init__(self, forms: Mapping[str, Form]) -> None:
-        self._forms = dict(forms)
 
-    def __call__(self, block: types.Block) -> str:
-        match block:
-            case types.Text():
-                return block.text
-            case types.Image():
-                return "[an image; this model cannot see it]"
-            case types.Reasoning():
-                return ""
-            case types.ToolCall():
-                return flat_call(block, self._forms)
-            case types.ToolResult():
-                return self._result(block)
-
-    def _result(self, block: types.ToolResult) -> str:
-        shown = "\n".join(part for part in map(self, block.content) if part)
-        word = "failed" if block.is_error else "result"
-        return f"[{block.name or 'tool'} {word}]\n{shorten(shown, MAX_RESULT) or '(no output)'}"
+def _joined(blocks: Iterable[types.Block], forms: Mapping[str, Form]) -> str:
+    return "\n".join(text for block in blocks if (text := _text(block, forms)))
 
 
 def _plain(role: str, text: str) -> types.Message:
@@ -137,3 +135,55 @@ def shorten(text: str, limit: int) -> str:
     head = limit * 2 // 3
     tail = limit - head
     return f"{text[:head]}\n[{len(text) - limit} characters left out]\n{text[-tail:]}"
+
+
+# --- examples for tiny models -----------------------------------------------------------------
+#
+# Tiny models do not follow instructions; they copy the nearest example. No benchmark request is
+# among the examples.
+
+Example = tuple[str, str, str]
+"""Request, tool (empty: none), and correct answer."""
+
+SHOWN = 8
+
+
+def _example(request: str, answer: str | dict[str, str]) -> Example:
+    if isinstance(answer, str):
+        return request, "", answer
+    return request, answer["tool"], msgspec.json.encode(answer).decode()
+
+
+BANK: tuple[Example, ...] = tuple(
+    _example(*row)
+    for row in msgspec.json.decode(Path(__file__).with_name("examples.json").read_bytes())
+)
+
+
+def nearest(request: str, count: int = SHOWN) -> tuple[Example, ...]:
+    """Return the most similar examples, the best one last: next to the answer."""
+    wanted = _words(request)
+    ranked = sorted(BANK, key=lambda example: _likeness(wanted, _words(example[0])))
+    return tuple(ranked[-count:])
+
+
+def _likeness(wanted: Counter[str], words: Counter[str]) -> float:
+    shared = sum(_rarity(word) for word in wanted if word in words)
+    return shared / math.sqrt(1 + len(words))
+
+
+def _rarity(word: str) -> float:
+    return math.log(1 + len(BANK) / (1 + _SEEN[word]))
+
+
+# Matches a file name from its start only: trying every position would take quadratic time.
+_FILE = re.compile(r"(?<![\w/-])[\w/-]++(?=\.\w)")
+
+
+def _words(text: str) -> Counter[str]:
+    """Count words without their endings; a file name is replaced by "file", its suffix counts."""
+    words = re.findall(r"\.\w+\b|[a-z]+|[0-9]+", _FILE.sub("file", text.lower()))
+    return Counter("9" if word.isdigit() else word[:5] for word in words)
+
+
+_SEEN: Counter[str] = Counter(word for request, _, _ in BANK for word in _words(request))

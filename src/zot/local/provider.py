@@ -4,24 +4,27 @@ Everything special to small models stays in this package; prompts and answers ar
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
 from zot.cancel import Cancel
-from zot.errors import Cancelled, NetworkError, ZotError
+from zot.errors import Cancelled, NetworkError, ProviderError, ZotError
 from zot.home import Surroundings
 from zot.local.call import MAX_OUTPUT, TINY_BYTES, LocalCall
 from zot.local.form import forms_for
 from zot.local.models import DEFAULT, find_weights, looks_like_path, pulled_models
-from zot.local.prefix import PrefixStore
 from zot.local.serve import ServerAddress
 from zot.local.server import CONTEXT, LocalServer
 from zot.provider import types
 from zot.provider.client import connect
+from zot.provider.http import open_url
 from zot.provider.providers import PROVIDERS
+from zot.provider.types import Json
 
 IDLE_SECONDS = 900.0
 """Idle timeout in seconds: a slow machine reads a full context for minutes before it answers."""
@@ -190,3 +193,83 @@ class LocalProvider:
             if self._idle is not None:
                 self._idle.cancel()
                 self._idle = None
+
+
+# --- saved prompt prefixes --------------------------------------------------------------------
+#
+# The model's state after the prompt prefix is saved, and restored into the next server, so that the
+# first word comes at once. For speed only: every failure here is harmless.
+
+KEPT = 4
+"""Maximum saved prefixes per model; tens of megabytes each."""
+TIMEOUT_SECONDS = 20.0
+WARM = "warm"
+"""File with the pid of the server that has its prefix already, so that it is restored once."""
+
+
+Prefix = Sequence[dict[str, str]]
+"""Messages in the server's format."""
+
+
+class PrefixStore:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def restore(self, address: ServerAddress, prefix: Prefix) -> bool:
+        """Restore the saved prefix into a newly started server."""
+        name = _file_name(prefix)
+        warm = self._directory / WARM
+        saved = self._directory / "prefixes" / name
+        if not saved.is_file() or (warm.is_file() and warm.read_text() == str(address.pid)):
+            return False
+        self._mark(address)
+        if not _slot(address, "restore", name):
+            saved.unlink(missing_ok=True)  # written by another server version
+            return False
+        saved.touch()  # the most recently used are kept
+        return True
+
+    def _mark(self, address: ServerAddress) -> None:
+        warm = self._directory / WARM
+        warm.touch(mode=0o600)
+        warm.write_text(str(address.pid))
+
+    def save(self, address: ServerAddress, prefix: Prefix) -> bool:
+        """Save the server's state after the prefix, unless it is saved already.
+
+        The server first drops everything after it: the conversation must not reach the disk.
+        """
+        name = _file_name(prefix)
+        folder = self._directory / "prefixes"
+        if (folder / name).is_file():
+            return False
+        self._mark(address)
+        alone = {"messages": prefix, "max_tokens": 1, "id_slot": 0, "cache_prompt": True}
+        if not _post(address, "/v1/chat/completions", alone) or not _slot(address, "save", name):
+            return False
+        (folder / name).chmod(0o600)
+        by_age = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in by_age[KEPT:]:
+            old.unlink(missing_ok=True)
+        return True
+
+
+def _file_name(prefix: Prefix) -> str:
+    return hashlib.sha256(msgspec.json.encode(prefix)).hexdigest()[:24] + ".kv"
+
+
+def _slot(address: ServerAddress, action: str, name: str) -> bool:
+    return _post(address, f"/slots/0?action={action}", {"filename": name})
+
+
+def _post(address: ServerAddress, path: str, body: dict[str, Json]) -> bool:
+    url = f"http://127.0.0.1:{address.port}{path}"
+    headers = {"authorization": f"Bearer {address.key}", "content-type": "application/json"}
+    data = msgspec.json.encode(body)
+    try:
+        with open_url("local", url, headers=headers, body=data, seconds=TIMEOUT_SECONDS) as answer:
+            while answer.read():
+                pass
+            return answer.status == 200
+    except ProviderError:
+        return False  # the next call reports what is wrong with the server

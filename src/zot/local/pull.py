@@ -17,15 +17,23 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 from urllib.parse import urljoin
 
 from zot.errors import ConfigError, ProviderError, ZotError
 from zot.files import ensure_dir, lock_file
-from zot.local.limits import free_disk, free_memory
-from zot.local.models import LocalModel, Package, is_pulled, models_dir, pulled_path
+from zot.local.models import (
+    LocalModel,
+    Package,
+    free_disk,
+    free_memory,
+    is_pulled,
+    models_dir,
+    pulled_path,
+)
 from zot.provider.http import HttpAnswer, open_url
 from zot.provider.providers import without_keys
-from zot.text import size_text
+from zot.text import Frozen, size_text
 
 CHUNK = 1 << 20
 DISK_MARGIN = 300_000_000
@@ -49,15 +57,11 @@ class WrongChecksum(PullError):
     pass
 
 
-class MachineLimits:
+class MachineLimits(Frozen):
     """Free disk and memory; a test or a caller may override both."""
 
-    def __init__(
-        self,
-        disk: Callable[[Path], int] = free_disk,
-        memory: Callable[[], int | None] = free_memory,
-    ) -> None:
-        self.disk, self.memory = disk, memory
+    disk: Callable[[Path], int] = free_disk
+    memory: Callable[[], int | None] = free_memory
 
 
 def check_room(model: LocalModel, home: str, limits: MachineLimits) -> None:
@@ -356,3 +360,58 @@ def _end_all(running: dict[str, subprocess.Popen[bytes]]) -> None:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+# --- progress ---------------------------------------------------------------------------------
+
+WIDTH = 28
+REDRAW_SECONDS, LINE_SECONDS = 0.1, 3.0
+
+
+class Bar:
+    """Shows the progress of a download: one redrawn line, or an occasional line in a log."""
+
+    def __init__(self, title: str, out: TextIO) -> None:
+        self.title = title
+        self._out = out
+        self._redraws = out.isatty()
+        self._began = time.monotonic()
+        self._first: int | None = None
+        self._shown = 0.0
+        self._line = False
+
+    def __call__(self, have: int, total: int) -> None:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = have
+        pause = REDRAW_SECONDS if self._redraws else LINE_SECONDS
+        if now - self._shown < pause and have < total:
+            return
+        self._shown = now
+        text = self._text(have, total, now - self._began)
+        if self._redraws:
+            room = shutil.get_terminal_size().columns - 1  # a line that wraps cannot be redrawn
+            if len(text) > room:
+                text = f"{self.title} {text.partition('] ')[2].strip()}"[:room]
+            self._out.write(f"\r\x1b[K{text}")
+            self._line = True
+        else:
+            self._out.write(f"{text}\n")
+        self._out.flush()
+
+    def close(self) -> None:
+        if self._line:
+            self._out.write("\n")
+            self._out.flush()
+            self._line = False
+
+    def _text(self, have: int, total: int, seconds: float) -> str:
+        part = have / total if total else 1.0
+        filled = int(part * WIDTH)
+        bar = "#" * filled + "." * (WIDTH - filled)
+        text = f"{self.title} [{bar}] {part:4.0%}  {size_text(have)} of {size_text(total)}"
+        new = have - (self._first or 0)
+        if seconds < 1 or new <= 0:
+            return text
+        speed = new / seconds
+        return f"{text}  {size_text(int(speed))}/s  {(total - have) / speed:.0f} s left"

@@ -24,9 +24,7 @@ from zot.cancel import Cancel
 from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
 from zot.files import ensure_dir, lock_file
 from zot.home import Surroundings
-from zot.local.gguf import read_header
-from zot.local.limits import free_memory, server_threads
-from zot.local.models import Weights
+from zot.local.models import Weights, free_memory, read_header, server_threads
 from zot.local.serve import ADDRESS, ALIVE, LEASE, LOG, STARTING, Orders, ServerAddress
 from zot.text import size_text
 
@@ -87,12 +85,17 @@ class LocalServer:
         """
         with self._lock:
             ensure_dir(self.directory)
-            self._hold_lease(cancel)
-            if (address := self._running()) is not None:
+            if self._lease is None:
+                self._lease = self._take(LEASE, cancel, shared=True)
+            if (address := running_server(self.directory)) is not None:
                 return address
             starting = self._take(STARTING, cancel)
             try:
-                return self._running() or self._await_other(cancel) or self._start(cancel)
+                return (
+                    running_server(self.directory)
+                    or self._await_other(cancel)
+                    or self._start(cancel)
+                )
             finally:
                 os.close(starting)
 
@@ -114,25 +117,19 @@ class LocalServer:
 
     # --- locks -------------------------------------------------------------------------------
 
-    def _hold_lease(self, cancel: Cancel) -> None:
-        if self._lease is None:
-            self._lease = self._take(LEASE, cancel, shared=True)
-
     def _take(self, name: str, cancel: Cancel, *, shared: bool = False) -> int:
         """Wait for a lock until `cancel` is set."""
         while (fd := lock_file(self.directory / name, shared=shared)) is None:
             cancel.sleep(POLL_SECONDS)
         return fd
 
-    def _running(self) -> ServerAddress | None:
-        return running_server(self.directory)
-
     # --- starting ----------------------------------------------------------------------------
 
     def _await_other(self, cancel: Cancel) -> ServerAddress | None:
-        """Wait for a server that is still loading although its starter was killed."""
+        """Return a server that another process started, or that still loads though its starter is
+        gone; None if none runs."""
         while is_alive(self.directory):
-            if (address := self._running()) is not None:
+            if (address := running_server(self.directory)) is not None:
                 return address
             cancel.sleep(POLL_SECONDS)
         return None
@@ -142,7 +139,7 @@ class LocalServer:
         (self.directory / ADDRESS).unlink(missing_ok=True)
         child = self._spawn(orders)
         began = shown = time.monotonic()
-        while (address := self._running()) is None:
+        while (address := running_server(self.directory)) is None:
             if child.poll() is not None:
                 raise self._why_it_failed(child.returncode, orders)
             now = time.monotonic()

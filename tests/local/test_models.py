@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.local import text, tiny_gguf
 
 from zot.errors import ConfigError
-from zot.local.gguf import Header, read_header
+from zot.local.models import Header, read_header
 
 GOOD = tiny_gguf(
     {

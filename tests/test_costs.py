@@ -13,6 +13,7 @@ from support.environment import uncovered
 from zot import trees
 from zot.cancel import Cancel
 from zot.testing.fakeserver import FakeServer
+from zot.tools.process import link
 from zot.tools.process import supervisor as process
 
 # Runs `true` three times; what it looks for marks the beginning and the end of the last one.
@@ -111,13 +112,13 @@ def test_a_command_after_another_costs_one_process_and_few_system_calls(tmp_path
 def test_zot_is_woken_once_by_a_command_that_prints_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(process, "FIRST_LOOK", 60.0)
     heard = []
-    plain = process.RunningCommand._listen
+    plain = link.KeeperLink.listen
 
     def listen(self):
         heard.append(self)
         return plain(self)
 
-    monkeypatch.setattr(process.RunningCommand, "_listen", listen)
+    monkeypatch.setattr(link.KeeperLink, "listen", listen)
     supervisor = process.Supervisor()
     for _ in range(3):
         supervisor.run(["/bin/true"], tmp_path, {}, bytes, Cancel())

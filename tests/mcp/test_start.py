@@ -13,20 +13,20 @@ from zot.testing.fakeserver import FakeServer
 
 # Tells at the end which modules of the client were loaded, and which processes were started.
 PROMPT = """
-import subprocess, sys
+import os, sys
 from zot.__main__ import main
 started = []
-plain = subprocess.Popen.__init__
-def popen(self, args, *rest, **more):
-    started.append(str(args))
-    plain(self, args, *rest, **more)
-subprocess.Popen.__init__ = popen
+plain = os.posix_spawn
+def spawn(path, argv, *rest, **more):
+    started.append(str(argv))
+    return plain(path, argv, *rest, **more)
+os.posix_spawn = spawn
 sys.argv = ["zot", *sys.argv[1:]]
 try:
     main()
 finally:
     names = sorted(name for name in sys.modules if name.startswith("zot.mcp"))
-    import json, os
+    import json
     os.write(2, json.dumps([names, started]).encode())
 """
 

@@ -1,5 +1,4 @@
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -12,8 +11,6 @@ from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools.bash import Bash, duration
-from zot.tools.place import Job, Place
-from zot.tools.process.program import program_of
 from zot.tools.process.supervisor import Supervisor
 
 MARKER = f"zot-test-{os.getpid()}-{os.urandom(4).hex()}"
@@ -330,77 +327,3 @@ def test_close_ends_what_runs_in_other_threads(
 )
 def test_durations(seconds: float, said: str) -> None:
     assert duration(seconds) == said
-
-
-# --- programs that need no shell ---------------------------------------------------------------
-
-
-def programs(folder):
-    """A folder with programs of all kinds."""
-    kinds = {
-        "good": ('#!/bin/sh\nenv | sort; echo "$0 $*"; exit 3\n', 0o755),
-        "headless": ("echo read by a shell: $*\n", 0o755),
-        "plain": ("#!/bin/sh\necho never\n", 0o644),
-        "broken": ("#!/nowhere/sh\n", 0o755),
-        "empty": ("", 0o755),
-    }
-    for name, (code, mode) in kinds.items():
-        (folder / name).write_text(code)
-        (folder / name).chmod(mode)
-    (folder / "folder").mkdir()
-    return folder
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "good one two=2 --three",
-        "./good x",
-        "  good\t,a %b  ",
-        "headless a",
-        "./headless a b",
-        "plain",
-        "./plain",
-        "broken",
-        "empty",
-        "folder",
-        "./folder",
-        "nowhere-to-be-found a",
-        "true",
-        "false",
-        "echo -e a",
-        "printf %s x",
-        "test a = a",
-        "A=1 good",
-        "kill -l",
-        "cat /dev/null/x",
-        "ls nowhere-to-be-found",
-    ],
-)
-def test_a_program_without_a_shell_does_what_it_does_with_one(command, tmp_path, supervisor):
-    folder = programs(tmp_path)
-    env = {"PATH": f"{folder}:/usr/bin:/bin", "LANG": "C", "PWD": "/elsewhere"}
-
-    def ran(command):
-        output = []
-        job = Job(command, env, output.append, Cancel(), 30)
-        result = Place(str(folder), {}).run(supervisor, job)
-        said = re.sub(r"ZOT_COMMAND=\w+", "", b"".join(output).decode())
-        return said, result.exit_code, result.end
-
-    assert ran(command) == ran(f"{command} # for a shell")
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["a|b", "a >b", "a 'b'", "a $b", "a *", "~/a", "a;b", "a\nb", "a \\b", "é", "[ a", ""],
-)
-def test_what_means_something_to_a_shell_goes_to_it(command):
-    assert program_of(command, "/", {"PATH": "/bin"}) is None
-
-
-def test_a_shell_that_was_changed_is_asked():
-    for changed in ({"BASH_ENV": "/x"}, {"BASH_FUNC_ls%%": "() { :; }"}):
-        assert program_of("ls", "/", {"PATH": "/bin", **changed}) is None
-    assert program_of("ls", "/", {}) is None
-    assert program_of("ls -l", "/", {"PATH": "/bin"}).argv == ["ls", "-l"]

@@ -1,123 +1,97 @@
 """A child process with its three pipes; ends its whole process tree. Does not interpret its data.
 
-The child is started by a keeper (see keeper.py), which ends when zot ends, however that happens.
+The child is started by a keeper (tools/process/keeper.py), which ends when zot ends, however that
+happens.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
-import threading
+import time
 from pathlib import Path
 
 from zot import trees
-from zot.children import keeper
+from zot.lines import ready
+from zot.tools.process import keeper, link
+
+KEEPER_SECONDS = 1.0
+"""Seconds for a keeper to end after its program."""
 
 
 class ChildProcess:
     """A process, started by the constructor. The caller closes `stdin`, `stdout` and `stderr`.
-    Raises OSError: the folder does not exist, or no process can be started."""
+    Raises OSError: no process can be started."""
 
     def __init__(
-        self, command: list[str], cwd: Path, env: dict[str, str], handed: bytes = b""
+        self, command: list[str], cwd: Path, env: dict[str, str], plan: bytes = b""
     ) -> None:
-        """`handed`: the plan for the keeper of a jailed program; see walls.py."""
+        """`plan`: for the keeper of a jailed program; see walls.py."""
         child_in, self.stdin = os.pipe()
         self.stdout, child_out = os.pipe()
         self.stderr, child_err = os.pipe()
-        self._control, theirs = socket.socketpair()
         try:
-            self._popen = subprocess.Popen(
-                trees.launch("children.keeper", str(theirs.fileno()), handed.hex(), *command),
-                stdin=child_in,
-                stdout=child_out,
-                stderr=child_err,
-                cwd=cwd,
-                env=env,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
+            message = link.packed((command, str(cwd), env, None, 0, plan))
+            self._keeper, control = link.start_process(keeper.KEEPER)
+            try:
+                link.send_all(control, message, child_in, child_out, child_err)
+            except OSError:
+                control.close()
+                link.end_process(self._keeper, KEEPER_SECONDS)
+                raise
         except BaseException:
-            self._control.close()
             for fd in (self.stdin, self.stdout, self.stderr):
                 os.close(fd)
             raise
         finally:
-            theirs.close()
             for fd in (child_in, child_out, child_err):
                 os.close(fd)
-        trees.own.add(self._popen.pid)
         os.set_blocking(self.stdin, False)
-        self._lock = threading.Lock()
-        self._said = b""
-        self._ended = False
-        self.control = self._control.fileno()
+        self._link = link.KeeperLink(control)
+        self.control = control.fileno()
         """Descriptor that is readable when the keeper reports something, and at its end."""
 
     def wait(self, seconds: float) -> int | None:
         """Wait; return the exit code (negative: a signal), or None while something still runs."""
-        try:
-            self._popen.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        status = self._report(keeper.ENDED)
-        if status is not None:
-            return os.waitstatus_to_exitcode(int(status)) if int(status) >= 0 else -signal.SIGKILL
-        return -signal.SIGKILL  # the keeper itself was killed
+        deadline = time.monotonic() + seconds
+        while not self.is_gone():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return None
+            ready(self.control, timeout=left)
+        report = self._link.report
+        if report is None or report[1] < 0:
+            return -signal.SIGKILL  # the keeper itself was killed
+        return os.waitstatus_to_exitcode(report[1])
 
     @property
     def pid(self) -> int | None:
         """Pid of the program; None before it was started."""
-        pid = self._report(keeper.STARTED)
-        return None if pid is None else int(pid)
+        self._link.listen()
+        return self._link.pid or None
 
     @property
     def start_error(self) -> str | None:
         """Why the program could not be started; None if it was."""
-        return self._report(keeper.NOT_STARTED)
+        report = self._link.report
+        return report[4] or None if report is not None else None
 
     def is_gone(self) -> bool:
         """Return whether the keeper has ended, so that nothing will be written any more."""
-        self._listen()
-        return self._ended
+        self._link.listen()
+        return self._link.is_gone
 
     def terminate(self) -> None:
-        self._tell(keeper.TERMINATE)
+        self._link.ask(keeper.TERMINATE)
 
     def kill(self) -> None:
-        self._tell(keeper.KILL)
+        self._link.ask(keeper.KILL)
 
     def close(self) -> None:
-        """Close the keeper's socket. If the keeper was killed, end its program from here."""
-        trees.own.discard(self._popen.pid)
-        if self._report(keeper.ENDED) is None and (pid := self.pid) is not None:
+        """End the keeper and close its socket. If it was killed, end its program from here."""
+        self._link.end()
+        link.end_process(self._keeper, KEEPER_SECONDS)
+        if self._link.report is None and (pid := self.pid) is not None:
             trees.kill_group(pid, signal.SIGKILL)
             trees.end_strays()
-        self._control.close()
-
-    def _tell(self, what: bytes) -> None:
-        try:
-            self._control.send(what, socket.MSG_DONTWAIT)
-        except OSError:
-            pass  # it has ended
-
-    def _report(self, kind: bytes) -> str | None:
-        for line in self._listen().splitlines():
-            if line[:1] == kind:
-                return line[1:].decode("utf-8", "replace")
-        return None
-
-    def _listen(self) -> bytes:
-        """Return everything received from the keeper so far."""
-        with self._lock:
-            try:
-                while piece := self._control.recv(4096, socket.MSG_DONTWAIT):
-                    self._said += piece
-                self._ended = True
-            except BlockingIOError:
-                pass  # nothing new
-            except OSError:
-                self._ended = True  # closed, or the keeper was killed
-            return self._said
+        self._link.control.close()

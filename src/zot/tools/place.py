@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.errors import NotStarted, ToolError
+from zot.errors import ToolError
 from zot.provider.types import Json
 from zot.text import Frozen, nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
 from zot.tools.edit.files import Target, load
-from zot.tools.process.program import program_of
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
     from zot.tools.process.supervisor import ProcessResult, Supervisor
@@ -131,15 +130,8 @@ class Place:
 
     def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
         """Run a command to its end; see Supervisor.run."""
-        rest = job.on_output, job.cancel, job.timeout
-        if (program := program_of(job.command, str(self.cwd), job.env)) is not None:
-            try:
-                return supervisor.run(
-                    program.argv, self.cwd, program.env, *rest, program=program.path
-                )
-            except NotStarted:
-                pass  # say, a script that does not name its interpreter: the shell reads it
-        return supervisor.run(self.shell(job.command), self.cwd, job.env, *rest)
+        argv = self.shell(job.command)
+        return supervisor.run(argv, self.cwd, job.env, job.on_output, job.cancel, job.timeout)
 
     def shell(self, command: str) -> list[str]:
         """Return the argv that runs a command in a shell."""

@@ -1,21 +1,23 @@
-"""The helper process that runs commands for zot and leaves no process behind. It imports only the
-small modules trees and walls from zot.
+"""The processes between zot and the programs that it starts: they leave no process behind.
 
-Three kinds of process live in this file:
-
-    zot --socket--> helper --fork--> keeper --fork--> shell --> whatever the command starts
+    zot --socket--> helper --fork--> keeper --spawn--> a command's shell --> whatever it starts
                                        \\--socket--> zot
 
-Each runtime has one helper, started with the first command. It forks a keeper for a command; if
-that command leaves no process, zot gives the keeper the next one, which saves a fork. Both are
-subreapers: a process that leaves its parent (setsid, double fork, nohup) becomes a child of its
-keeper, or of the helper when a command kills its keeper. The keeper ends the command when the shell
-exits, when zot requests it, on timeout, and when zot is gone, which shows as the end of its socket;
-then it stops and kills its children until it has none, and reports. Only then does it close the
-command's pipe: the end of the pipe wakes zot, once.
+    zot --socket--> keeper --spawn--> a program that zot talks to --> whatever it starts
+      \\--pipes---------------------/
 
-The helper runs as `python -I -S` with an empty environment and few imports, because a command can
-read `/proc/$PPID/environ`, and because its start delays the first result.
+Each runtime has one helper, started with the first command. It forks a keeper for a command; if
+that command leaves no process, zot gives the keeper the next one, which saves a fork. A program
+that zot talks to by lines (an extension, an MCP server) has a keeper of its own, without a helper.
+
+Helper and keepers are subreapers: a process that leaves its parent (setsid, double fork, nohup)
+becomes a child of its keeper, or of the helper when a command kills its keeper. The keeper ends the
+program when its first process exits, when zot requests it, on timeout, and when zot is gone, which
+shows as the end of its socket; then it stops and kills its children until it has none, and reports.
+Only then does it close a command's pipe: the end of the pipe wakes zot, once.
+
+They run as `python -I -S` with an empty environment and few imports, because a command can read
+`/proc/$PPID/environ`, and because their start delays the first result.
 """
 
 from __future__ import annotations
@@ -32,23 +34,37 @@ import time
 from zot import trees
 from zot.tools.jail import walls
 
+HELPER, KEEPER = "helper", "keeper"
+CONTROL = 3
+"""Descriptor of the socket to zot, in a process that zot started."""
 NATURAL_END = 0.1
-"""Seconds that processes left by a shell may take to finish by themselves: `cmd > >(tee log)`."""
-TERM_GRACE = 0.2
+"""Seconds that processes left by a program may take to finish by themselves: `cmd > >(tee log)`."""
+LEAVE = 0.3
+"""Seconds that a program has to end by itself when zot is gone and its stdin has ended."""
+TERM_GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL."""
 TASKS_CHECK = 0.25
+"""Seconds between two looks at the number of processes."""
 HANG_UP = select.POLLRDHUP if trees.TREES else select.POLLIN
 """Poll event on a keeper's socket by which the helper sees that zot closed it; the data on that
 socket is for the keeper."""
 
-# Reasons for the end of a command; zot's side uses the same numbers.
-EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY = range(6)
+# Reasons for the end of a program; zot's side uses the same numbers.
+EXITED, TIMED_OUT, ABORTED, KEEPER_KILLED, NOT_STARTED, TOO_MANY, KILLED = range(7)
+Report = tuple[int, int, list[str], list[str], str]
+"""Reason of the end, wait status of the program, names of the processes that it left, names of
+those that could not be killed, and why it did not start (or "")."""
+TERMINATE, KILL = b"T", b"K"
+"""Requests of zot while a program runs: send SIGTERM to all of it, or end it without SIGTERM."""
 
 
-# --- the keeper: one command -----------------------------------------------------------------
+# --- the keeper: one program at a time -------------------------------------------------------
 
 
-class CommandKeeper:
+class Keeper:
+    """Runs a program for zot and tells its state on the control socket: 0 when it takes the
+    program (from then on it may have run), the pid when it runs, and the report at its end."""
+
     def __init__(self, control: socket.socket, watched: list[int]) -> None:
         """`watched`: descriptors that become readable when zot or the helper is gone."""
         self.control = control
@@ -56,23 +72,24 @@ class CommandKeeper:
         self.asked = polling(control.fileno(), *watched)
         self.running = polling(control.fileno(), self.wake.fd, *watched)
         self.orphaned = polling(*watched)
+        self.null = os.dup(0)
         self.statuses: dict[int, int] = {}
-        self.shell = 0
+        self.pid = 0
+        self.has_stdin = False
 
-    def serve(self, output: int, body: bytes) -> None:
-        """Run the command, and those that follow as long as each of them ends cleanly."""
-        while self.run(output, *marshal.loads(body)):
+    def serve(self, fds: list[int], body: bytes) -> None:
+        """Run the program, and those that follow as long as each of them ends cleanly."""
+        while self.run(fds, *marshal.loads(body)):
             if self.asked.poll() != [(self.control.fileno(), select.POLLIN)]:
                 return  # zot or the helper is gone
             message = received(self.control, 1)
             if message is None or self.orphaned.poll(0):
-                return  # no "+" was sent, so zot gives the command to another keeper
-            (output,), body = message
+                return  # zot was told nothing, so it gives the command to another keeper
+            fds, body = message
 
     def run(
         self,
-        output: int,
-        program: str,
+        fds: list[int],
         argv: list[str],
         cwd: str,
         env: dict[str, str],
@@ -80,79 +97,116 @@ class CommandKeeper:
         max_processes: int,
         plan: bytes,
     ) -> bool:
-        """Run one command; return whether this keeper can take another."""
+        """Run one program; return whether this keeper can take another. `fds`: the output of a
+        command, or stdin, stdout and stderr of a program that zot talks to. 0 `max_processes`: no
+        limit. `plan`: see walls.py."""
         self.statuses.clear()
-        for fd in (1, 2):
-            os.dup2(output, fd)
-        os.close(output)
-        self.control.send(b"+")  # from here on the command may have run
+        self.has_stdin = len(fds) == 3
+        self.connect(*(fds if self.has_stdin else (self.null, *fds, *fds)))
+        for fd in fds:
+            os.close(fd)
+        if not tell(self.control, 0):
+            return False
+        gate, error = self.start(argv, cwd, env, plan)
+        if error:
+            tell(self.control, (NOT_STARTED, 0, [], [], error))
+            return False
+        tell(self.control, self.pid)
+        if self.has_stdin:  # its pipes must end when it ends
+            self.connect(self.null, self.null, self.null)
+        why = self.wait(timeout, max_processes)
+        leftovers, survivors = self.finish(why)
+        status = self.statuses.get(self.pid, -1)
+        is_heard = tell(self.control, (why, status, leftovers, survivors, ""))
+        if gate is not None:
+            gate.leave(recover=not is_heard)
+        self.connect(self.null, self.null, self.null)  # wakes zot, which then finds the report
+        return clean(why, leftovers, survivors)
+
+    def connect(self, *fds: int) -> None:
+        for number, fd in enumerate(fds):
+            os.dup2(fd, number)
+
+    def start(
+        self, argv: list[str], cwd: str, env: dict[str, str], plan: bytes
+    ) -> tuple[walls.JailGate | None, str]:
+        """Start the program, in its jail if there is a plan; return the jail's gate, and why the
+        program did not start (or "")."""
         gate = None
         try:
             os.chdir(cwd)
             gate = walls.JailGate(plan) if plan else None
-            self.shell = trees.spawn(program, argv, env)
-        except OSError as error:
+            self.pid = trees.spawn(argv[0], argv, env)
+        except (OSError, ValueError) as error:  # ValueError: a NUL character in a word
             if gate is not None:
                 gate.close()
-            said = f"{error.filename or program!r}: {error.strerror}"
-            report(self.control, NOT_STARTED, 0, [], [], said)
-            return False
-        if gate is not None and (said := gate.build()):
+            name = getattr(error, "filename", None) or argv[0]
+            return None, f"{name!r}: {getattr(error, 'strerror', error)}"
+        if gate is None:
+            return None, ""
+        error_text = gate.build()
+        if error_text:
             trees.kill_all((), self.statuses)
-            gate.open()
+        gate.open()
+        if error_text:
             gate.leave(recover=False)
-            report(self.control, NOT_STARTED, 0, [], [], said)
-            return False
-        if gate is not None:
-            gate.open()
-        why = self.wait(timeout, max_processes)
-        leftovers, survivors = self.finish(why)
-        status = self.statuses.get(self.shell, -1)
-        is_heard = report(self.control, why, status, leftovers, survivors)
-        if gate is not None:
-            gate.leave(recover=not is_heard)
-        for fd in (1, 2):  # the end of the pipe wakes zot, which then finds the report
-            os.dup2(0, fd)
-        return clean(why, leftovers, survivors)
+        return gate, error_text
 
     def wait(self, timeout: float | None, max_processes: int) -> int:
-        """Wait until the shell has ended or must be ended; return the reason."""
+        """Wait until the program has ended or must be ended; return the reason."""
         deadline = None if timeout is None else time.monotonic() + timeout
         many = tasks() + max_processes
         while True:
-            left = TASKS_CHECK
+            pauses = [TASKS_CHECK] if max_processes else []
             if deadline is not None:
-                left = max(0.0, min(left, deadline - time.monotonic()))
-            ready = {fd for fd, _ in self.running.poll(left * 1000)}
+                pauses.append(max(0.0, deadline - time.monotonic()))
+            ready = {fd for fd, _ in self.running.poll(min(pauses) * 1000 if pauses else None)}
             if self.wake.fd in ready:
                 self.wake.drain()
                 trees.reap(self.statuses)
-                if self.shell in self.statuses:
+                if self.pid in self.statuses:
                     return EXITED
             if self.control.fileno() in ready:
-                return ABORTED  # zot closed its side, on request or because it died
-            if ready - {self.wake.fd}:
+                request = self.request()
+                if request != TERMINATE:
+                    return KILLED if request else self.leave()
+                trees.send(trees.descendants() or [-self.pid], signal.SIGTERM)
+            if ready - {self.wake.fd, self.control.fileno()}:
                 return KEEPER_KILLED  # the helper died: nobody would inherit orphans
             if deadline is not None and time.monotonic() >= deadline:
                 return TIMED_OUT
-            if tasks() > many and len(trees.descendants()) > max_processes:
+            if max_processes and tasks() > many and len(trees.descendants()) > max_processes:
                 return TOO_MANY
 
+    def request(self) -> bytes:
+        """Return TERMINATE or KILL; b"" if zot closed its side, on request or because it died."""
+        try:
+            return self.control.recv(1)
+        except OSError:
+            return b""
+
+    def leave(self) -> int:
+        """Give a program whose stdin has ended too the time to end by itself."""
+        if self.has_stdin:
+            trees.settle(self.wake, self.statuses, LEAVE)
+        return ABORTED
+
     def finish(self, why: int) -> tuple[list[str], list[str]]:
-        """End all processes; return the names of those the shell left running, and of survivors."""
+        """End all processes; return the names of those that the program left running, and of
+        survivors."""
         if trees.TREES and not trees.reap(self.statuses):
             return [], []
         if why == EXITED:
             trees.settle(self.wake, self.statuses, NATURAL_END)
         if not trees.TREES:
-            some = trees.end_group(self.shell, self.wake, self.statuses, TERM_GRACE)
+            some = trees.end_group(self.pid, self.wake, self.statuses, TERM_GRACE)
             return ["the rest of its process group"] if some and why == EXITED else [], []
         if not trees.reap(self.statuses):
             return [], []
         left = trees.descendants()
         unnamed = max(0, len(left) - trees.NAMED)
         leftovers = trees.names(left) + [""] * unnamed if why == EXITED else []
-        if why != TOO_MANY:
+        if why not in (TOO_MANY, KILLED):
             trees.send(left, signal.SIGTERM)
             trees.send(left, signal.SIGCONT)  # a stopped process gets SIGTERM only when continued
             trees.settle(self.wake, self.statuses, TERM_GRACE)
@@ -185,16 +239,9 @@ def clean(why: int, leftovers: list[str], survivors: list[str]) -> bool:
     return trees.TREES and why == EXITED and not leftovers and not survivors
 
 
-def report(
-    control: socket.socket,
-    why: int,
-    status: int,
-    leftovers: list[str],
-    survivors: list[str],
-    error: str = "",
-) -> bool:
-    """Send the report to zot; return False if zot is gone."""
-    body = marshal.dumps((why, status, leftovers, survivors, error))
+def tell(control: socket.socket, message: int | Report) -> bool:
+    """Send a message to zot; return False if zot is gone."""
+    body = marshal.dumps(message)
     try:
         control.sendall(len(body).to_bytes(4, "big") + body)
     except OSError:
@@ -246,8 +293,9 @@ class Helper:
         try:
             pid = os.fork()
         except OSError as error:  # the user may have no more processes
-            control.send(b"+")
-            report(control, NOT_STARTED, 0, [], [], f"cannot start a process: {error.strerror}")
+            tell(control, 0)
+            reason = f"cannot start a process: {error.strerror}"
+            tell(control, (NOT_STARTED, 0, [], [], reason))
             control.close()
             pid = -1
         if pid == 0:
@@ -267,7 +315,7 @@ class Helper:
             for other in self.keepers.values():
                 other.close()
             self.become_subreaper()
-            CommandKeeper(control, self.watched + me).serve(output, body)
+            Keeper(control, self.watched + me).serve([output], body)
             os._exit(0)
         finally:
             os._exit(1)
@@ -282,7 +330,8 @@ class Helper:
                 self.ending.pop(pid, None)
                 if self.statuses[pid] != 0:
                     survivors = trees.kill_all(set(self.keepers), self.statuses)
-                    report(control, KEEPER_KILLED, self.statuses[pid], [], survivors)
+                    status = self.statuses[pid]
+                    tell(control, (KEEPER_KILLED, status, [], survivors, ""))
                 control.close()
         self.statuses.clear()
 
@@ -363,11 +412,19 @@ def close_others(kept: int) -> None:
 
 
 def main() -> None:
-    fd = int(sys.argv[1])
+    """Be a helper, or the keeper of one program."""
     os.setsid()
     os.chdir("/")
-    close_others(fd)
-    os.set_inheritable(fd, False)
+    close_others(CONTROL)
+    os.set_inheritable(CONTROL, False)
     trees.ignore_polite_signals()
     gc.disable()  # nothing here makes cycles, and a collection would unshare memory after a fork
-    Helper(socket.socket(fileno=fd)).serve()
+    control = socket.socket(fileno=CONTROL)
+    if sys.argv[1] == HELPER:
+        Helper(control).serve()
+        return
+    trees.subreaper()()
+    message = received(control, 3)
+    if message is not None:
+        fds, body = message
+        Keeper(control, []).run(fds, *marshal.loads(body))

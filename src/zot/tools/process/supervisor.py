@@ -1,18 +1,15 @@
-"""Running commands from zot's side: start the helper, hand it a command, read its output.
+"""Runs commands from zot's side: start the helper, hand it a command, read its output.
 
 keeper.py has the helper and the keepers, which handle the processes themselves.
 """
 
 from __future__ import annotations
 
-import array
 import fcntl
-import marshal
 import os
 import pathlib
 import select
 import signal
-import signal as signals
 import socket
 import sys
 import threading
@@ -25,7 +22,7 @@ from msgspec import Struct
 from zot import trees
 from zot.cancel import Cancel
 from zot.errors import NotStarted, ToolError
-from zot.tools.process import keeper
+from zot.tools.process import keeper, link
 
 READ = 1 << 16
 PIPE = 1 << 20
@@ -45,7 +42,6 @@ BARE_SECONDS = 0.5
 """Seconds to wait for a process without an environment, which may be in the middle of exec."""
 
 End = Literal["exited", "timed_out", "aborted", "supervisor_killed", "too_many_processes"]
-Report = tuple[int, int, list[str], list[str], str]
 ENDS: dict[int, End] = {
     keeper.EXITED: "exited",
     keeper.TIMED_OUT: "timed_out",
@@ -103,10 +99,9 @@ class Supervisor:
         cancel: Cancel,
         timeout: float | None = None,
         plan: bytes = b"",
-        program: str = "",
     ) -> ProcessResult:
-        """Run `program` (default: argv[0]) to its end. `on_output` gets stdout and stderr as they
-        come; `plan` is the data for the keeper of a jailed program (walls.py).
+        """Run a program to its end. `on_output` gets stdout and stderr as they come; `plan` is the
+        data for the keeper of a jailed program (walls.py).
 
         The run is over when the first process exits; remaining processes are stopped. An abort
         raises no exception: the result reports it, and nothing is left running.
@@ -117,19 +112,19 @@ class Supervisor:
         """
         started = time.monotonic()
         mark = os.urandom(8).hex()
-        marked = {**env, MARK: mark}
-        job = program or argv[0], list(argv), str(cwd), marked, timeout, self._max_processes, plan
-        body = marshal.dumps(job)
+        launch = list(argv), str(cwd), {**env, MARK: mark}, timeout, self._max_processes, plan
+        message = link.packed(launch)
         for _ in range(ATTEMPTS):
             try:
-                control, output = self._start(body)
+                control, output = self._start(message)
             except (ConnectionError, TimeoutError):
                 continue  # the helper was killed or hangs: retry with a new one
             except OSError as error:
                 raise ToolError(f"cannot run commands: {error.strerror or error}") from error
+            command = RunningCommand(control, output, on_output, cancel)
             try:
-                command = RunningCommand(control, output, on_output, cancel)
-                report = command.wait(timeout, self._force)
+                command.wait(timeout, self._force)
+                report = command.link.report
                 if report is not None and keeper.clean(report[0], report[2], report[3]):
                     self._keep(control)
             finally:
@@ -137,7 +132,7 @@ class Supervisor:
                 control.close()
                 os.close(output)
             # A helper that is killed may lose a command it received; then nothing has run.
-            if command.started or cancel.is_set():
+            if command.link.is_accepted or cancel.is_set():
                 if report is None:
                     self._bury()
                     trees.end_strays()
@@ -161,30 +156,28 @@ class Supervisor:
 
     # --- the helper --------------------------------------------------------------------------
 
-    def _start(self, body: bytes) -> tuple[socket.socket, int]:
+    def _start(self, message: bytes) -> tuple[socket.socket, int]:
         """Send a command; return our ends of its control socket and its output pipe."""
         output, output_end = os.pipe()
         try:
-            return self._hand_over(body, output_end), output
+            return self._hand_over(message, output_end), output
         except BaseException:
             os.close(output)
             raise
         finally:
             os.close(output_end)
 
-    def _hand_over(self, body: bytes, output: int) -> socket.socket:
+    def _hand_over(self, message: bytes, output: int) -> socket.socket:
         """Send a command to the free keeper, or else to the helper, which forks one."""
-        message = len(body).to_bytes(4, "big") + body
         with self._lock:
             helper = self._started()
             trees.send([self._pid], signal.SIGCONT)  # an earlier command may have stopped it
-            keeper, self._free = self._free, None
-            if keeper is not None and _takes(keeper, message, output):
-                return keeper
+            free, self._free = self._free, None
+            if free is not None and _takes(free, message, output):
+                return free
             control, theirs = socket.socketpair()
             try:
-                sent = helper.sendmsg([message], _rights(output, theirs.fileno()))
-                helper.sendall(memoryview(message)[sent:])
+                link.send_all(helper, message, output, theirs.fileno())
             except OSError:
                 control.close()
                 self._stop()
@@ -198,41 +191,17 @@ class Supervisor:
         command does not end the next one."""
         with self._lock:
             if self._free is None and not self._closed:
-                kept = control.detach()
-                self._free = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=kept)
+                fd = control.detach()
+                self._free = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=fd)
 
     def _started(self) -> socket.socket:
         if self._closed:
             raise ToolError("cannot run commands: the runtime is closed")
-        if self._socket is not None and _alive(self._socket):
-            return self._socket
-        self._stop()
-        if not sys.executable:
-            raise ToolError("cannot run commands: there is no Python interpreter to supervise them")
-        ours, theirs = socket.socketpair()
-        ours.settimeout(PATIENCE)
-        # The environment is empty because a command can read that of its parents.
-        try:
-            self._pid = os.posix_spawn(
-                sys.executable,
-                trees.launch("tools.process.keeper", "3"),
-                {},
-                setsigmask=[],
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDWR, 0),
-                    (os.POSIX_SPAWN_DUP2, 0, 1),
-                    (os.POSIX_SPAWN_DUP2, 0, 2),
-                    (os.POSIX_SPAWN_DUP2, theirs.fileno(), 3),
-                ],
-            )
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        trees.own.add(self._pid)
-        self._socket = ours
-        return ours
+        if self._socket is None or not link.is_alive(self._socket):
+            self._stop()
+            self._pid, self._socket = link.start_process(keeper.HELPER)
+            self._socket.settimeout(PATIENCE)
+        return self._socket
 
     def _stop(self) -> None:
         if self._free is not None:
@@ -242,16 +211,14 @@ class Supervisor:
             self._socket.close()
             self._socket = None
         if self._pid:
-            trees.send([self._pid], signal.SIGCONT)  # a command may have stopped it
-            _wait(self._pid, PATIENCE)
-            trees.own.discard(self._pid)
+            link.end_process(self._pid, PATIENCE)
             self._pid = 0
 
     def _bury(self) -> None:
         """Wait for the end of a dying helper: until then its orphans are still below it and would
         be spared as its own."""
         with self._lock:
-            if self._socket is not None and not _alive(self._socket):
+            if self._socket is not None and not link.is_alive(self._socket):
                 self._stop()
 
     def _force(self) -> None:
@@ -270,43 +237,28 @@ class RunningCommand:
         on_output: Callable[[bytes], None],
         cancel: Cancel,
     ) -> None:
-        self._control = control
+        self.link = link.KeeperLink(control)
         self._output = output
         self._on_output = on_output
         self._cancel = cancel
-        self._said = b""
 
-    def wait(self, timeout: float | None, force: Callable[[], None]) -> Report | None:
-        """Return the keeper's report, or None if helper and keeper are gone."""
+    def wait(self, timeout: float | None, force: Callable[[], None]) -> None:
+        """Read until the keeper has reported, or helper and keeper are gone."""
         os.set_blocking(self._output, False)
         _widen(self._output)
-        with self._cancel.calling(self._end):
+        with self._cancel.calling(self.link.end):
             self._read(timeout, force)
-        self._drain()
-        body = self._said[5:]
-        return marshal.loads(body) if body and len(body) == self._size() else None
-
-    @property
-    def started(self) -> bool:
-        """Whether a keeper accepted the command; otherwise nothing has run."""
-        return self._said.startswith(b"+")
-
-    def _size(self) -> int:
-        return int.from_bytes(self._said[1:5], "big")
-
-    def _end(self) -> None:
-        """Signal the keeper to end the command. Runs in the thread that aborts."""
-        try:
-            self._control.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass  # it has ended
+        for _ in range(DRAIN // READ):  # not until the pipe's end: others may hold it open
+            if not self._take():
+                return
 
     def _read(self, timeout: float | None, force: Callable[[], None]) -> None:
         # Data on the control socket does not wake this loop, only its hang-up: the pipe ends after
         # the report, and one wake-up is enough. If a process outside the tree holds the pipe open,
         # a periodic look at the socket finds the report.
+        control = self.link.control
         poll = select.poll()
-        poll.register(self._control, 0)
+        poll.register(control, 0)
         poll.register(self._output, select.POLLIN)
         now, pause = time.monotonic(), FIRST_LOOK
         look = now + pause
@@ -316,11 +268,11 @@ class RunningCommand:
         while True:
             ready = {fd for fd, _ in poll.poll(pause * 1000)}
             now = time.monotonic()
-            if self._output in ready and not self._take():
+            if self._output in ready and self._take() == b"":
                 poll.unregister(self._output)
-                poll.modify(self._control, select.POLLIN)
-            if self._control.fileno() in ready or now >= look:
-                if not self._listen():
+                poll.modify(control, select.POLLIN)
+            if control.fileno() in ready or now >= look:
+                if not self.link.listen():
                     return
                 pause = min(2 * pause, LAST_LOOK)
                 look = now + pause
@@ -328,60 +280,32 @@ class RunningCommand:
                 told, late = True, now
             if late is not None and now > late and not told:
                 told = True
-                self._end()
+                self.link.end()
             if late is not None and now > late + PATIENCE and not forced:
                 forced = True
                 force()
 
-    def _take(self) -> bool:
-        """Pass on data from the pipe; return False at its end."""
+    def _take(self) -> bytes | None:
+        """Pass on data from the pipe and return it: b"" at its end, None if there is none now."""
         try:
             data = os.read(self._output, READ)
         except BlockingIOError:
-            return True
+            return None
         if data:
             self._on_output(data)
-        return bool(data)
-
-    def _listen(self) -> bool:
-        """Read from the keeper: one byte when it begins, then its length-prefixed report. Return
-        False when the report is complete or the keeper is gone."""
-        try:
-            data = self._control.recv(READ, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except ConnectionResetError:  # the keeper ended without having read the command
-            return False
-        self._said += data
-        return bool(data) and (len(self._said) < 5 or len(self._said) < 5 + self._size())
-
-    def _drain(self) -> None:
-        """Read what the command wrote before it ended, without waiting for the end of the pipe: a
-        process outside the tree may hold it open."""
-        for _ in range(DRAIN // READ):
-            try:
-                data = os.read(self._output, READ)
-            except BlockingIOError:
-                return
-            if not data:
-                return
-            self._on_output(data)
+        return data
 
 
-def _rights(*fds: int) -> list[tuple[int, int, array.array[int]]]:
-    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
-
-
-def _takes(keeper: socket.socket, message: bytes, output: int) -> bool:
+def _takes(free: socket.socket, message: bytes, output: int) -> bool:
     """Send a command to a keeper; return False if it is gone or slow, and has not begun."""
     try:
-        if _alive(keeper):
-            sent = keeper.sendmsg([message], _rights(output), socket.MSG_DONTWAIT)
+        if link.is_alive(free):
+            sent = link.send_packed(free, message, output, flags=socket.MSG_DONTWAIT)
             if sent == len(message):
                 return True
     except OSError:
         pass
-    keeper.close()  # a keeper ignores an incomplete command
+    free.close()  # a keeper ignores an incomplete command
     return False
 
 
@@ -429,7 +353,7 @@ def _marked(mark: bytes) -> tuple[list[int], bool]:
     return pids, bare
 
 
-def _result(report: Report | None, seconds: float) -> ProcessResult:
+def _result(report: keeper.Report | None, seconds: float) -> ProcessResult:
     if report is None:
         return ProcessResult(end="supervisor_killed", exit_code=None, seconds=seconds)
     why, status, leftovers, survivors, error = report
@@ -449,30 +373,6 @@ def _result(report: Report | None, seconds: float) -> ProcessResult:
 
 def _signal_name(number: int) -> str:
     try:
-        return signals.Signals(number).name
+        return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # a real-time signal has no name
-
-
-def _alive(connection: socket.socket) -> bool:
-    """Return whether the peer lives. It sends nothing while idle, so readable means it is gone."""
-    poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
-    poll.register(connection, select.POLLIN)
-    return not poll.poll(0)
-
-
-def _wait(pid: int, seconds: float) -> None:
-    """Reap the helper; kill it if it takes too long."""
-    deadline = time.monotonic() + seconds
-    pause = 0.0005
-    while True:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return
-        except ChildProcessError:
-            return  # other code has reaped it
-        if time.monotonic() > deadline:
-            trees.send([pid], signal.SIGKILL)
-            deadline += seconds
-        time.sleep(pause)
-        pause = min(0.02, pause * 2)

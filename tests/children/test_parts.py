@@ -2,7 +2,7 @@
 
 import time
 
-from zot.children.limits import Bucket
+from zot.children.lineprocess import Bucket
 from zot.children.logfile import LogFile
 
 

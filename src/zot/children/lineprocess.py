@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from zot.children.limits import Bucket, LineLimits
-from zot.children.logfile import LogFile
+from zot.children.logfile import MIB, LogFile
 from zot.children.process import ChildProcess
 from zot.lines import LineSplitter, LineTooLong, ready
+from zot.text import Frozen
 
 CHUNK = 65_536
 MAX_PIPE = 1024 * 1024
@@ -25,6 +26,38 @@ QUEUE_LINES = 256
 """Maximum number of lines queued for the program; see also LineLimits.queue_bytes."""
 LAST_WORDS = 2_000
 """Bytes of stderr that are kept for an error message."""
+
+
+class LineLimits(Frozen):
+    """Times in seconds, sizes in bytes."""
+
+    terminate: float = 1.0
+    line: int = 4 * MIB
+    queue_bytes: int = 16 * MIB
+    """Maximum of unread input queued for the program; beyond it, the program is stopped."""
+    frames_per_second: float = 5_000
+    log_bytes: int = 5 * MIB
+    """Size beyond which a log is renamed to `.log.1`."""
+
+
+class Bucket:
+    """A rate limit: `burst` at once, then `rate` a second. Owned by one thread."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = burst
+        self._at = time.monotonic()
+
+    def take(self) -> float:
+        """Take one token and return 0, or return the seconds until one is available."""
+        now = time.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return 0.0
+        return (1 - self._tokens) / self._rate
 
 
 class LineProcess:

@@ -12,6 +12,8 @@ from zot.files import ensure_dir
 from zot.lines import write_all
 from zot.text import SecretFilter
 
+MIB = 1024 * 1024
+
 
 class LogFile:
     """A log file for several threads; opened at the first write.

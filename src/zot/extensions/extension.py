@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, assert_never
 
 from zot.cancel import Cancel
-from zot.children.limits import Bucket
+from zot.children.lineprocess import Bucket
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
 from zot.core.events import ExtensionNotify, ExtensionPanel

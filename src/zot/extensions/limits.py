@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zot.children.limits import LineLimits
+from zot.children.lineprocess import LineLimits
 
 
 class ExtensionLimits(LineLimits):

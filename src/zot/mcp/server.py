@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from zot.cancel import Cancel
-from zot.children.limits import MIB
-from zot.children.logfile import LogFile
+from zot.children.logfile import MIB, LogFile
 from zot.core.shell import Confine
 from zot.core.source import ServerState
 from zot.errors import Cancelled, McpError, ZotError

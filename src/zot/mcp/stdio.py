@@ -12,9 +12,8 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from zot.children.limits import MIB, LineLimits
-from zot.children.lineprocess import LineProcess
-from zot.children.logfile import LogFile
+from zot.children.lineprocess import LineLimits, LineProcess
+from zot.children.logfile import MIB, LogFile
 from zot.children.process import ChildProcess
 from zot.core.shell import Program
 from zot.errors import Cancelled, McpError

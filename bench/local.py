@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from local_requests import HELD_OUT, TASKS, TUNED, UNSEEN, Check, Task
 
 from zot.cancel import Cancel
-from zot.core.identity import IDENTITY
+from zot.core.agent import IDENTITY
 from zot.home import of_process
 from zot.local.models import find_weights, known_models
 from zot.local.provider import LocalProvider, find_local

@@ -23,7 +23,7 @@ import yaml
 from zot.errors import ProviderError, Refused
 from zot.provider.client import load_wire
 from zot.provider.failure import class_for_status, error_message
-from zot.provider.sse import Splitter
+from zot.provider.http import Splitter
 from zot.provider.types import Api, Finished, Text, ToolCall
 
 PATHS: dict[str, Api] = {

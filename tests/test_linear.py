@@ -22,8 +22,8 @@ from zot.mcp.oauth import read_challenge
 from zot.pi.stream import parsed_so_far
 from zot.provider.assemble import parse_args
 from zot.provider.client import load_wire
+from zot.provider.http import Splitter
 from zot.provider.repair import repaired
-from zot.provider.sse import Splitter
 from zot.provider.types import Message, ToolCall, ToolResult
 from zot.runtime.sources import _TYPED
 from zot.serve.interactive.slash.work import code_blocks

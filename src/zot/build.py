@@ -19,9 +19,8 @@ from zot.extensions.source import ExtensionOptions, Extensions
 from zot.home import RPC_TOKEN, SWARM_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level
-from zot.provider.models import Models
 from zot.provider.retry import RetryPolicy
-from zot.provider.types import Json, Model
+from zot.provider.types import Json, Model, Models
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
 from zot.runtime.client import RuntimeClient

@@ -18,7 +18,7 @@ from zot.acp.history import history
 from zot.acp.updates import UpdateEncoder, fault_of, outcome
 from zot.core import events
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
-from zot.core.titles import title_of
+from zot.core.tool import title_of
 from zot.errors import AuthError, CommandError, LimitError, Refused, Rejected, ZotError
 from zot.jsonrpc import RpcAnswer, RpcError, RpcFault
 from zot.provider.types import (

@@ -13,7 +13,7 @@ from support.rpc import Zot
 
 from tests.support.around import tools_at, zot_home
 from zot.cancel import Cancel
-from zot.core.identity import IDENTITY
+from zot.core.agent import IDENTITY
 from zot.errors import Cancelled, ConfigError, ContextTooLong, NetworkError
 from zot.home import of_process
 from zot.local.call import LOOPED, MAX_CALLS, LocalCall

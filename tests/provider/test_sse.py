@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.errors import BadResponse
-from zot.provider.sse import Splitter
+from zot.provider.http import Splitter
 
 
 def split(*chunks, **options):

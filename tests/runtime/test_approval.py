@@ -11,8 +11,7 @@ from support.rpc import Zot
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved, Event
-from zot.core.hook import ALLOW, Allow, Block, HookContext
-from zot.core.rule import Rule
+from zot.core.hook import ALLOW, Allow, Block, HookContext, Rule
 from zot.core.source import Question
 from zot.errors import Cancelled, CommandError, ConfigError
 from zot.provider.types import Model, ToolCall

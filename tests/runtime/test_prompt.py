@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zot.core.identity import IDENTITY
+from zot.core.agent import IDENTITY
 from zot.errors import ConfigError
 from zot.home import of_process
 from zot.runtime.prompt import CONTEXT_FILE_LIMIT, context_paths, system_prompt

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.provider.types import ToolCall
 from zot.runtime import programs
 from zot.runtime.rules import SHELL_SIGNS, covers, offered

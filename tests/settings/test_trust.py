@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from support.rpc import make_folder, run_zot
 
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.errors import ConfigError
 from zot.settings.trust import MAX_RULES, ProjectRules, approvals_path
 

@@ -8,7 +8,7 @@ from typing import assert_never
 from zot.acp import calls, shapes
 from zot.acp.shapes import AgentChunk, ImageContent, SessionUpdate, TextContent, UserChunk
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
-from zot.core.titles import title_of
+from zot.core.tool import title_of
 from zot.provider.types import Image, Message, Reasoning, Text, ToolCall, ToolResult
 
 Said = tuple[str, Message]

@@ -14,7 +14,7 @@ from zot.acp.shapes import AskedCall, FormParams, PermissionOption, PermissionPa
 from zot.core.changes import ShownChange
 from zot.core.events import ApprovalRequest, ExtensionAsk
 from zot.core.source import CANCELLED, PersonAnswer
-from zot.core.titles import shortened, title_of
+from zot.core.tool import shortened, title_of
 from zot.jsonrpc import RpcAnswer
 from zot.runtime.approval import Decision
 from zot.text import prepared

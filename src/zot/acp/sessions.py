@@ -22,7 +22,7 @@ from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.bugs import complain
 from zot.cancel import Cancel
-from zot.core.titles import shortened
+from zot.core.tool import shortened
 from zot.errors import AuthError, CommandError, SessionError
 from zot.home import Surroundings
 from zot.jsonrpc import RpcError, RpcId

@@ -19,7 +19,7 @@ from zot.acp.shapes import AUTH_REQUIRED, NOT_FOUND, AgentChunk, SessionUpdate, 
 from zot.core import events
 from zot.core.changes import ShownChange
 from zot.core.events import Event
-from zot.core.titles import shortened, title_of
+from zot.core.tool import shortened, title_of
 from zot.errors import AuthError, LimitError, ProviderError, ZotError
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
 from zot.provider.types import Message, Stop, Text, ToolCall, Usage, texts_in

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from zot.bugs import complain
 from zot.cli.output import A_LINE, Subcommands, say_either
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.errors import ConfigError
 from zot.home import of_process
 from zot.settings.trust import ProjectRules, approvals_path, read_rules

@@ -19,9 +19,9 @@ from zot.errors import AuthError, UsageError
 from zot.home import home_dir
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage, KeyPage
-from zot.provider.auth.probe import probe
 from zot.provider.auth.resolve import find_credential, key_from_command, masked
 from zot.provider.auth.store import AuthFile, Credential, KeyCommand
+from zot.provider.discover import probe
 from zot.provider.providers import ProviderInfo
 from zot.settings.known import Known, keep_key, log_out, try_key, with_token
 

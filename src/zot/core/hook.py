@@ -1,9 +1,11 @@
-"""Guards: hooks that see each step of a turn before it happens, and allow, block or change it."""
+"""Guards: hooks that see each step of a turn before it happens, and allow, block or change it; and
+the permanent approval rules of a project.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Literal, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, Protocol, TypeVar
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
@@ -128,3 +130,28 @@ def asked(ask: Callable[[], Verdict]) -> Verdict | Block:
         # A bug in a guard: the blocked side gets the reason, stderr the traceback.
         report_bug(error)
         return Block(f"a guard failed: {type(error).__name__}: {error}")
+
+
+# --- approval rules ----------------------------------------------------------------------------
+
+
+class Rule(Frozen):
+    """Calls of a tool that run without approval."""
+
+    tool: str
+    """`write` covers `edit` too."""
+    pattern: str
+    """Pattern of a command or path; see runtime/rules.py."""
+
+
+class Rules(Protocol):
+    """The rules of one project."""
+
+    def all(self) -> Sequence[Rule]:
+        """Return all rules. Raises ConfigError when they cannot be read."""
+
+    def add(self, rule: Rule) -> None:
+        """Add a rule. Raises ConfigError when it cannot be written."""
+
+    def remove(self, rule: Rule) -> bool:
+        """Remove a rule; False: it does not exist. Raises ConfigError when it cannot be written."""

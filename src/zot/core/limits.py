@@ -1,11 +1,15 @@
-"""Limits of one run, and the check before each model call. Knows nothing of the loop."""
+"""Limits of a run: the check before each model call, and a deadline that interrupts any wait."""
 
 from __future__ import annotations
 
+import threading
+from types import TracebackType
+
 from msgspec import Struct
 
+from zot.cancel import Cancel
 from zot.core.cost import usable
-from zot.errors import LimitError
+from zot.errors import Cancelled, LimitError, ProviderError
 from zot.provider.types import Model
 
 
@@ -62,3 +66,38 @@ def _check_cost(max_cost: float, spent: Spent, model: Model) -> None:
             f"request needs about {reserve:.4f}",
             limit="cost",
         )
+
+
+class Deadline:
+    """Cancels its block, as an abort would, after the time limit; the block raises LimitError."""
+
+    def __init__(self, seconds: float | None, cancel: Cancel) -> None:
+        self._seconds = seconds
+        self._cancel = cancel
+        self._passed = False
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> None:
+        if self._seconds is not None:
+            self._timer = threading.Timer(min(self._seconds, threading.TIMEOUT_MAX), self._pass)
+            self._timer.name = "zot-deadline"
+            self._timer.daemon = True
+            self._timer.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        # ProviderError: the connection broke because the time limit closed it.
+        if self._passed and isinstance(error, Cancelled | ProviderError):
+            text = f"max seconds ({self._seconds:g}) exceeded"
+            raise LimitError(text, limit="seconds") from error
+
+    def _pass(self) -> None:
+        if not self._cancel.is_set():  # otherwise the user aborted first
+            self._passed = True
+            self._cancel.set()

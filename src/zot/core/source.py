@@ -5,8 +5,9 @@ A source may change its tools between two runs. Its SourceHost is all it sees of
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeGuard
+from typing import Generic, Literal, Protocol, TypeGuard, TypeVar
 
 from zot.cancel import Cancel
 from zot.core.events import Event
@@ -221,3 +222,27 @@ def has_servers(source: object) -> TypeGuard[ServerSource]:
 
 def has_panels(source: object) -> TypeGuard[PanelSource]:
     return hasattr(source, "panel_key")
+
+
+Taker = TypeVar("Taker", bound=Callable[[PersonAnswer], None])
+
+
+class UnansweredQuestions(Generic[Taker]):
+    """Open questions by id, each with the callback for its answer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, Taker] = {}
+
+    def open_questions(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(self._open)
+
+    def answer(self, id: str, answer: PersonAnswer) -> bool:
+        """Pass an answer to the question's callback; False if the question is not open."""
+        with self._lock:
+            take = self._open.pop(id, None)
+        if take is None:
+            return False
+        take(answer)
+        return True

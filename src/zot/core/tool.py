@@ -1,4 +1,4 @@
-"""The Tool interface. The loop calls tools; tools know nothing of models, wires or files."""
+"""The Tool interface, and short titles of calls. Tools know nothing of models, wires or files."""
 
 from __future__ import annotations
 
@@ -134,3 +134,32 @@ def replay_of(tool: Tool) -> Replay:
     """Return the tool's declared replay mode; unknown values mean "never"."""
     declared = getattr(tool, "replay", "never")
     return declared if declared in REPLAYS else "never"
+
+
+# --- titles ------------------------------------------------------------------------------------
+
+MAX_TITLE = 120
+
+
+def title_of(call: ToolCall) -> str:
+    """Return a one-line description of the call."""
+    match call.name, call.args:
+        case "bash", {"command": str(command)}:
+            title = command
+        case "read" | "write" | "edit", {"path": str(path)}:
+            title = f"{call.name.capitalize()} {path}"
+        case "glob", {"pattern": str(pattern)}:
+            title = f"Find {pattern}"
+        case "grep", {"pattern": str(pattern)}:
+            title = f"Search for {pattern}"
+        case _:
+            title = call.name
+    return shortened(title) or call.name
+
+
+def shortened(text: str, most: int = MAX_TITLE) -> str:
+    """Return the first line of a text, cut to `most` characters."""
+    first, _, rest = text.strip().partition("\n")
+    if len(first) > most:
+        return f"{first[: most - 1]}…"
+    return f"{first} …" if rest.strip() else first

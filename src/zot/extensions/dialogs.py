@@ -8,8 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from zot.core.events import ExtensionAsk
-from zot.core.source import CANCELLED, PersonAnswer
-from zot.core.unanswered import UnansweredQuestions
+from zot.core.source import CANCELLED, PersonAnswer, UnansweredQuestions
 from zot.extensions import proto
 from zot.text import Frozen
 

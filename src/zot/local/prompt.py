@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from zot.core.identity import IDENTITY
+from zot.core.agent import IDENTITY
 from zot.local.form import Form, flat_call
 from zot.provider import types
 

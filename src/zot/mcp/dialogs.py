@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core import check
 from zot.core.events import ExtensionAsk
-from zot.core.source import CANCELLED, PersonAnswer, SourceHost
-from zot.core.unanswered import UnansweredQuestions
+from zot.core.source import CANCELLED, PersonAnswer, SourceHost, UnansweredQuestions
 from zot.errors import ConfigError
 from zot.mcp.config import check_address
 from zot.mcp.protocol import visible_text

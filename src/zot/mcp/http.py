@@ -32,8 +32,7 @@ from zot.mcp.config import ServerConfig, check_address
 from zot.mcp.oauth import McpAuth
 from zot.mcp.protocol import MODERN
 from zot.provider.address import split_query
-from zot.provider.http import Http, HttpAnswer
-from zot.provider.sse import Splitter
+from zot.provider.http import Http, HttpAnswer, Splitter
 from zot.provider.types import Json
 from zot.text import Frozen
 

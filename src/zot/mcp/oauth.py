@@ -25,8 +25,7 @@ from zot.files import locked
 from zot.mcp.config import OAuthConfig
 from zot.mcp.link import McpLogin
 from zot.provider.auth import oauth
-from zot.provider.auth.http import get, post
-from zot.provider.auth.oauth import AuthServer
+from zot.provider.auth.oauth import AuthServer, get, post
 from zot.provider.auth.store import AuthFile, Credential, Token
 from zot.provider.types import Json
 from zot.text import Frozen, prepared

@@ -19,7 +19,7 @@ from zot.core import events
 from zot.core.agent import Limits
 from zot.core.events import Event
 from zot.core.source import Question
-from zot.core.titles import shortened, title_of
+from zot.core.tool import shortened, title_of
 from zot.errors import Cancelled, CommandError, ZotError
 from zot.home import Surroundings
 from zot.mcpserver import protocol

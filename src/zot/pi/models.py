@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from zot.home import Surroundings
 from zot.pi.messages import WORD_LEVELS
-from zot.provider.models import Models
-from zot.provider.types import Model
+from zot.provider.types import Model, Models
 from zot.settings.known import Known
 from zot.settings.options import Options
 from zot.settings.resolve import DEFAULT_PROVIDER, Setup, resolve

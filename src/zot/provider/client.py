@@ -20,9 +20,8 @@ from zot.errors import (
 from zot.provider import catalog, failure
 from zot.provider.address import quoted
 from zot.provider.assemble import AnswerReader, Wire
-from zot.provider.http import Http, HttpAnswer
+from zot.provider.http import BOM, Http, HttpAnswer, Splitter
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
-from zot.provider.sse import BOM, Splitter
 from zot.provider.turns import EncodedTurns, bound
 from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
 from zot.text import encode_json

@@ -1,12 +1,16 @@
-"""Fetches the models that a provider lists now. Caching and display are left to the caller."""
+"""Fetches the models that a provider lists now, which also shows whether it accepts a key. Caching
+and display are left to the caller.
+"""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from zot.cancel import Cancel
-from zot.errors import BadResponse, ConfigError
+from zot.errors import BadResponse, ConfigError, ProviderError
 from zot.provider import catalog
 from zot.provider.assemble import counted
 from zot.provider.client import auth_headers, join_path
@@ -119,3 +123,28 @@ def as_model(info: ProviderInfo, row: LiveRow, known: dict[str, Model]) -> Model
         context_window=counted(row, *words) or base.context_window,
         max_output=counted(row, "outputTokenLimit") or base.max_output,
     )
+
+
+# --- checking a key ----------------------------------------------------------------------------
+
+Verdict = Literal["accepted", "refused", "unknown"]
+PROBE_SECONDS = 10.0
+
+
+class Probed(Frozen):
+    verdict: Verdict
+    reason: str = ""
+    """Why the key was refused, or why the check failed."""
+    models: tuple[Model, ...] = ()
+
+
+def probe(info: ProviderInfo, key: str) -> Probed:
+    """Check whether the provider accepts the key."""
+    try:
+        return Probed("accepted", models=live_models(info, key, seconds=PROBE_SECONDS))
+    except ProviderError as error:
+        if error.status in (401, 403):
+            return Probed("refused", f"{info.name} refused the key (HTTP {error.status})")
+        return Probed("unknown", str(error))
+    except ConfigError as error:
+        return Probed("unknown", str(error))

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
-from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs
-from zot.core.rule import Rule, Rules
+from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs, Rule, Rules
 from zot.errors import Cancelled, CommandError, ConfigError, NotFoundError
 from zot.provider.types import Json, Model, ToolCall
 from zot.runtime import rules as patterns

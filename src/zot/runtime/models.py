@@ -12,8 +12,7 @@ from zot.core.session import LevelChange, ModelChange, Session
 from zot.errors import ZotError
 from zot.provider.catalog import notices
 from zot.provider.model import always_thinks, cannot_be_off, clamped, default_level
-from zot.provider.models import Models
-from zot.provider.types import Level, Model, Provider
+from zot.provider.types import Level, Model, Models, Provider
 from zot.runtime.runs import Runs
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from zot.core.identity import IDENTITY
+from zot.core.agent import IDENTITY
 from zot.files import StrPath, read_own
 from zot.text import whole_characters
 

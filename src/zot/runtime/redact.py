@@ -27,7 +27,7 @@ from zot.core.tool import (
 )
 from zot.errors import ProviderError, ToolError, ZotError
 from zot.provider import types
-from zot.provider.models import Models
+from zot.provider.types import Models
 from zot.text import Frozen, SecretFilter, mapped, without_secrets
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.provider.types import ToolCall
 from zot.runtime import programs
 from zot.text import compiled

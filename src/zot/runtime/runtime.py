@@ -16,8 +16,7 @@ from zot.core.cost import add
 from zot.core.session import Session
 from zot.core.source import ToolSource
 from zot.errors import BusyError, CommandError, NotFoundError
-from zot.provider.models import Models
-from zot.provider.types import Image, Json, Level, Message, Model, Text, ToolCall, Usage
+from zot.provider.types import Image, Json, Level, Message, Model, Models, Text, ToolCall, Usage
 from zot.runtime.agents import Agents
 from zot.runtime.approval import Approval, Decision, Verdict
 from zot.runtime.client import BETWEEN, RuntimeClient

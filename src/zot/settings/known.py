@@ -222,7 +222,7 @@ def try_key(info: ProviderInfo, key: str) -> str:
     Raises:
         AuthError: it was refused.
     """
-    from zot.provider.auth.probe import probe
+    from zot.provider.discover import probe
 
     probed = probe(info, key)
     if probed.verdict == "refused":

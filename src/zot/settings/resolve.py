@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from zot.core.events import Event
     from zot.core.session import Session
     from zot.core.tool import Tool
-    from zot.provider.models import Models
-    from zot.provider.types import Provider
+    from zot.provider.types import Models, Provider
 
 DEFAULT_PROVIDER = "anthropic"
 LOCAL = "local"

@@ -12,7 +12,7 @@ import os
 
 import msgspec
 
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
 from zot.text import indented_json, prepared

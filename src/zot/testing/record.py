@@ -24,9 +24,8 @@ from zot.core.events import Event
 from zot.core.tool import Tool, ToolContext, ToolOutput, WrappedTool
 from zot.errors import Cancelled, ConfigError, ProviderError, ToolError
 from zot.home import Surroundings
-from zot.provider.models import Models
 from zot.provider.providers import ProviderInfo
-from zot.provider.types import Json, Model, Provider, Request, StreamEvent
+from zot.provider.types import Json, Model, Models, Provider, Request, StreamEvent
 from zot.settings.known import Known
 from zot.settings.options import Options
 from zot.settings.resolve import Plan, Setup, Wrapping, working_directory

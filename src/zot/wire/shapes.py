@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState

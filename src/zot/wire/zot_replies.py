@@ -13,7 +13,7 @@ from zot.wire import shapes
 from zot.wire.zot_events import message_shape, timestamp, usage_shape
 
 if TYPE_CHECKING:
-    from zot.core.rule import Rule
+    from zot.core.hook import Rule
     from zot.core.session import ChangedFile
     from zot.core.source import ServerState
     from zot.runtime.rewind import Checkpoint, Rewound

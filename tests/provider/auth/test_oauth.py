@@ -17,9 +17,9 @@ from zot.cancel import Cancel
 from zot.errors import AuthError, Cancelled
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage
-from zot.provider.auth.probe import probe
 from zot.provider.auth.resolve import find_credential
 from zot.provider.auth.store import AuthFile, Credential, Token
+from zot.provider.discover import probe
 from zot.provider.providers import ProviderInfo, find_provider
 
 GROQ = find_provider("groq")

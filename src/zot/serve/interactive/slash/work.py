@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zot.core.rule import Rule
+from zot.core.hook import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
 from zot.provider.types import Message, texts_in

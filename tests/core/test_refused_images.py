@@ -4,7 +4,7 @@ import pytest
 from support.session import Recorder, of
 
 from zot.core import events
-from zot.core.refused import LEFT_OUT
+from zot.core.image import LEFT_OUT
 from zot.errors import ContextTooLong, Overloaded, Rejected
 from zot.provider.failure import ImageRefused, class_for_status
 from zot.provider.scripted import ScriptedProvider

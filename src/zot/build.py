@@ -526,9 +526,11 @@ def kept_sessions(setup: Setup, *, keep: bool) -> Sessions:
     options = setup.options
     keep = not options.no_session and bool(keep or options.session or options.continue_)
     provider, model = setup.info.name, setup.model.id
-    from zot.sessions.kept import KeptSessions
+    from zot.sessions.directory import DirectorySessions
 
-    return KeptSessions(setup.cwd, setup.around.home, keep=keep, provider=provider, model=model)
+    return DirectorySessions(
+        setup.cwd, setup.around.home, keep=keep, provider=provider, model=model
+    )
 
 
 def agent_settings(setup: Setup, models: Models) -> AgentSettings:

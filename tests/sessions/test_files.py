@@ -20,11 +20,11 @@ from zot.errors import SessionError
 from zot.provider.types import Message, Text
 from zot.sessions import files
 from zot.sessions.files import FileStore, load, open_to_append
-from zot.sessions.kept import resumed
 from zot.sessions.open import (
     automatic_path,
     begin_session,
     open_session,
+    resumed,
     session_paths,
     sessions_dir,
 )

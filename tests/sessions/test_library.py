@@ -21,12 +21,10 @@ from zot.errors import SessionError
 from zot.provider import types
 from zot.provider.types import Image, Message, Origin, Reasoning, Text, ToolCall, ToolResult, Usage
 from zot.sessions import library
-from zot.sessions.export import export, format_of, import_file, render
-from zot.sessions.export_html import to_html
-from zot.sessions.export_markdown import fenced
+from zot.sessions.export import export, fenced, format_of, import_file, render
+from zot.sessions.export_html import coloured, prose, to_html
 from zot.sessions.files import Loaded, load
 from zot.sessions.open import begin_session, open_session, sessions_dir
-from zot.sessions.prose import coloured, prose
 from zot.sessions.rows import Meta
 
 

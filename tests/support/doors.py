@@ -26,7 +26,7 @@ from support.terminal import AtTerminal, Emulator, Shown, zot
 from zot import events
 from zot.client import Client
 from zot.sdk import AsyncRuntime, Runtime
-from zot.sessions import kept
+from zot.sessions.open import resumed
 
 MODEL = {"provider": "anthropic", "model": "claude-sonnet-5-5"}
 
@@ -1007,7 +1007,7 @@ class Once(Door):
             at = self._wanted.index("--model") + 1
             provider, _, model = "/".join(self._wanted[1 : at + 1 : 2]).partition("/")
             return provider, model, -1, False
-        session = kept.resumed(self.path(), str(self.place.work), str(self.place.home))
+        session = resumed(self.path(), str(self.place.work), str(self.place.home))
         assert session is not None and session.last_model is not None
         session.close()
         return *session.last_model, -1, False

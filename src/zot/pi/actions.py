@@ -24,7 +24,7 @@ from zot.pi.messages import WORD_LEVELS, from_pi, level_word
 from zot.pi.models import scoped
 from zot.provider.model import clamped, levels
 from zot.provider.types import Json, Message, Model
-from zot.sessions.kept import path_of
+from zot.sessions.open import path_of
 
 if TYPE_CHECKING:
     from zot.pi.rpc import PiServer

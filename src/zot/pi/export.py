@@ -12,8 +12,8 @@ from zot.files import write_atomic
 from zot.sessions.export import export
 from zot.sessions.export_html import to_html
 from zot.sessions.files import Loaded
-from zot.sessions.kept import path_of
 from zot.sessions.library import describe
+from zot.sessions.open import path_of
 from zot.sessions.rows import Meta, rfc3339
 
 

@@ -17,9 +17,8 @@ from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.errors import SessionError
 from zot.home import Surroundings
 from zot.sessions.files import FileStore, Loaded, load
-from zot.sessions.kept import is_same_file, path_of
 from zot.sessions.library import describe
-from zot.sessions.open import open_session, session_paths
+from zot.sessions.open import is_same_file, open_session, path_of, session_paths
 from zot.sessions.rows import Meta, rfc3339
 from zot.settings.resolve import Setup
 

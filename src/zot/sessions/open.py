@@ -57,6 +57,28 @@ def _open_or_create(path: str, meta: Meta, warn: Warn, wait: float) -> Session:
     return _reopen(path, warn, wait) if store is None else _session(store, meta.id)
 
 
+def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:
+    """Return the session to resume: from this path, else the latest one here; None: there is none
+    yet. Raises SessionError: it is in use, is no session file, or cannot be read or written.
+    """
+    path = session or latest_path(cwd, home)
+    if not path or not os.path.lexists(path):
+        return None
+    return open_session(path, cwd, wait=wait)
+
+
+def path_of(session: Session) -> str:
+    """Return the session's file, or an empty text."""
+    return session.store.path if isinstance(session.store, FileStore) else ""
+
+
+def is_same_file(path: str, other: str) -> bool:
+    try:
+        return bool(other) and os.path.samefile(path, other)
+    except OSError:  # not written yet
+        return os.path.realpath(path) == os.path.realpath(other)
+
+
 def begin_session(
     cwd: str, home: str, *, provider: str = "", model: str = "", at_once: bool = False
 ) -> Session:

@@ -349,9 +349,9 @@ def resumed_by(options: Options, around: Surroundings) -> Session | None:
         return None
     wait = HOLDER_SECONDS if options.durable else 0.0
     cwd = working_directory(options.cwd, around)
-    from zot.sessions import kept
+    from zot.sessions.open import resumed as open_resumed
 
-    return kept.resumed(options.session, cwd, around.home, wait=wait)
+    return open_resumed(options.session, cwd, around.home, wait=wait)
 
 
 # --- models of all providers ------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable
 from itertools import islice
@@ -12,7 +11,7 @@ from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo
 from zot.sessions import library
 from zot.sessions.export import export, render
 from zot.sessions.files import FileStore, Loaded, load
-from zot.sessions.open import begin_session, latest_path, open_session, sessions_dir
+from zot.sessions.open import begin_session, is_same_file, open_session, path_of, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
 from zot.text import Frozen
 
@@ -20,7 +19,7 @@ MAX_LISTED = 100_000
 """Upper limit for listings; more than anybody reads."""
 
 
-class KeptSessions(Frozen):
+class DirectorySessions(Frozen):
     """Session files below `$ZOT_HOME/sessions`; without `keep`, new sessions are in memory only."""
 
     cwd: str
@@ -83,25 +82,3 @@ class KeptSessions(Frozen):
     def _meta(self, id: str, model: tuple[str, str] | None = None) -> Meta:
         provider, name = model or (self.provider, self.model)
         return Meta(id, self.cwd, name, provider, rfc3339(time.time()), zot.__version__)
-
-
-def resumed(session: str, cwd: str, home: str, *, wait: float = 0.0) -> Session | None:
-    """Return the session to resume: from this path, else the latest one here; None: there is none
-    yet. Raises SessionError: it is in use, is no session file, or cannot be read or written.
-    """
-    path = session or latest_path(cwd, home)
-    if not path or not os.path.lexists(path):
-        return None
-    return open_session(path, cwd, wait=wait)
-
-
-def path_of(session: Session) -> str:
-    """Return the session's file, or an empty text."""
-    return session.store.path if isinstance(session.store, FileStore) else ""
-
-
-def is_same_file(path: str, other: str) -> bool:
-    try:
-        return bool(other) and os.path.samefile(path, other)
-    except OSError:  # not written yet
-        return os.path.realpath(path) == os.path.realpath(other)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from zot.core.hook import Rule
 from zot.provider.types import ToolCall
-from zot.runtime import programs
-from zot.runtime.rules import SHELL_SIGNS, covers, offered
+from zot.runtime.rules import SHELL_SIGNS, SHELL_WORDS, covers, offered
 from zot.text import compiled
 
 
@@ -87,7 +86,7 @@ def test_every_word_that_bash_takes_for_itself_is_known() -> None:
     )
     harmless = {"cd", "echo", "false", "printf", "pwd", "test", "true", "type"}
     signs = {"{", "}", "!", "[[", "]]", "["}  # no words of a pattern
-    assert set(listed.stdout.split()) - harmless - signs <= programs.SHELL_WORDS
+    assert set(listed.stdout.split()) - harmless - signs <= SHELL_WORDS
 
 
 @pytest.mark.parametrize(

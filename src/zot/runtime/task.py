@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from zot import errors
 from zot.bugs import report_bug
+from zot.core import events
 from zot.core.agent import NO_TIME, Limits
 from zot.core.check import Checker
 from zot.core.events import Event, UsageReport
@@ -22,13 +24,14 @@ from zot.core.source import ReadySource
 from zot.core.tool import Tool, ToolContext
 from zot.provider.types import Json, texts_in
 from zot.runtime.agents import TASK, AgentRequest, Agents
-from zot.runtime.relay import Relay
+from zot.runtime.client import BETWEEN, RuntimeClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zot.cancel import Cancel
-    from zot.runtime.client import RuntimeClient
+    from zot.core.source import Question
+    from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
 
 AT_ONCE = 4
@@ -220,6 +223,45 @@ class TaskTool:
         if run.stop == "aborted":
             raise TaskAborted("the task was aborted")
         return _last_text(child) or "(the task ended without a word)"
+
+
+class Relay(RuntimeClient):
+    """Client of an agent that the tool opened, for a parent client that cannot distinguish agents:
+    forwards approval requests in the parent's name, and shows tool calls as progress of the tool.
+    """
+
+    def __init__(self, parent: Runtime, name: str, progress: Callable[[str], None]) -> None:
+        self._parent = parent
+        self._name = name
+        self._progress = progress
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        self.agent_event(self._name, self._parent.name, event)
+        match event:
+            case events.ApprovalRequest() | events.ApprovalResolved():
+                named = replace(event, id=f"{self._name}{BETWEEN}{event.id}")
+                self._parent.runs.tell(named, self._parent.runs.running)
+            case events.ToolCalled(call):
+                try:
+                    self._progress(f"[{self._name}] {call.name}\n")
+                except errors.Cancelled:
+                    pass  # the parent's run was given up
+            case _:
+                pass
+
+    def agent_event(self, agent: str, parent: str, event: Event) -> None:
+        """Forward an event, including those of agents that the agent opened."""
+        self._parent.client.agent_event(agent, parent, event)
+
+    def wait(self, cancel: Cancel) -> None:
+        self._parent.client.wait(cancel)
+
+    def overfull(self) -> bool:
+        return self._parent.client.overfull()
+
+    def can_answer(self, what: Question) -> bool:
+        """Extension questions are not forwarded: they have no agent field."""
+        return what == "approval" and self._parent.client.can_answer(what)
 
 
 def _pay(event: Event, context: ToolContext) -> None:

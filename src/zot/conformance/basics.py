@@ -7,8 +7,8 @@ import re
 
 import msgspec
 
-from zot.conformance.kit import Kit, last_of, of_type, one_server, prompt
-from zot.conformance.peer import DrivenServer, Frame
+from zot.conformance.kit import Kit, one_server
+from zot.conformance.peer import DrivenServer, Frame, last_of, of_type
 
 TEXT_TURN = "turn_start assistant_start text_delta usage assistant_message turn_end"
 CALL = "tool_use_start tool_use_args tool_use_end"
@@ -19,38 +19,31 @@ PNG = base64.b64decode(
 
 
 def commands(kit: Kit, peer: DrivenServer) -> None:
-    peer.send({"id": "p", "type": "ping"})
-    pong = peer.response("p")
+    pong = peer.ask("ping")
     kit.equal("ping", "ping answers pong", pong.get("data"), {"pong": True})
     kit.equal("echo", "a response names its command", pong.get("command"), "ping")
-    peer.send({"id": "h", "type": "hello"})
-    data = peer.data("h")
+    data = peer.data("hello")
     kit.equal("protocol", "hello says protocol_version 1", data.get("protocol_version"), 1)
     for field in ("version", "provider", "model"):
         kit.check(f"hello_{field}", f"hello says {field}", isinstance(data.get(field), str))
-    peer.send({"id": "u", "type": "no_such_command"})
-    unknown = peer.response("u")
+    unknown = peer.ask("no_such_command")
     kit.equal("unknown", "an unknown command fails", unknown.get("success"), False)
     kit.equal("unknown_name", "and is named", unknown.get("command"), "no_such_command")
     kit.check("unknown_error", "and says why", isinstance(unknown.get("error"), str), unknown)
-    peer.send({"id": "f", "type": "ping", "no_such_field": [1]})
-    kit.check("extra_field", "unknown fields are ignored", peer.response("f")["success"])
-    peer.send({"type": "ping"}, {"id": "n", "type": "ping"})
-    peer.response("n")
-    kit.check(
-        "no_id",
-        "a command without id is answered without id",
-        any("id" not in frame for frame in of_type(peer.frames, "response")),
-    )
-    peer.send({"id": 7, "type": "ping"}, {"id": "m", "type": "ping"})
-    peer.response("m")
+    extra = peer.ask("ping", no_such_field=[1])
+    kit.check("extra_field", "unknown fields are ignored", extra["success"])
+    peer.send({"type": "ping"})
+    peer.ask("ping")
+    nameless = any("id" not in frame for frame in of_type(peer.frames, "response"))
+    kit.check("no_id", "a command without id is answered without id", nameless)
+    peer.send({"id": 7, "type": "ping"})
+    peer.ask("ping")
     echoed = any(frame.get("id") == 7 for frame in peer.frames)
     kit.check("number_id", "a number as id is echoed", echoed, peer.frames[-2], "should")
 
 
 def text(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("say:hello wide world"))
-    frames = peer.events_until_done()
+    frames = peer.run("say:hello wide world", id="1")
     started = frames[0]
     kit.equal("ack_first", "the first frame answers the prompt", started.get("id"), "1")
     got = (started.get("data") or {}).get("started")
@@ -74,10 +67,8 @@ def text(kit: Kit, peer: DrivenServer) -> None:
 
 
 def usage(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("usage:100,10,5,2 say:one"))
-    first = last_of(peer.events_until_done(), "usage")
-    peer.send(prompt("usage:50,5 say:two", "2"))
-    second = last_of(peer.events_until_done(2), "usage")
+    first = last_of(peer.run("usage:100,10,5,2 say:one"), "usage")
+    second = last_of(peer.run("usage:50,5 say:two"), "usage")
     counts = {"input": 100, "output": 10, "cache_read": 5, "cache_write": 2}
     got = {name: first.get(name) for name in counts}
     kit.equal("counts", "usage holds the provider's counts", got, counts)
@@ -89,8 +80,7 @@ def usage(kit: Kit, peer: DrivenServer) -> None:
 
 
 def tool(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("tool:bash:echo from the tool\nthen\nsay:all done"))
-    frames = peer.events_until_done()
+    frames = peer.run("tool:bash:echo from the tool\nthen\nsay:all done")
     first = f"turn_start assistant_start {CALL} usage assistant_message tool_call turn_end"
     shown = [frame for frame in frames if frame.get("type") != "tool_progress"]
     kit.order("order", shown, f"user_message {first} tool_result {TEXT_TURN} done")
@@ -124,8 +114,7 @@ def _check_call(kit: Kit, frames: list[Frame]) -> None:
 
 
 def tools(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("tools:3:true\nthen\nsay:ok"))
-    frames = peer.events_until_done()
+    frames = peer.run("tools:3:true\nthen\nsay:ok")
     kinds = [frame["type"] for frame in frames]
     calls = [frame.get("id") for frame in of_type(frames, "tool_call")]
     results = [frame.get("id") for frame in of_type(frames, "tool_result")]
@@ -137,8 +126,7 @@ def tools(kit: Kit, peer: DrivenServer) -> None:
 
 
 def failing_tool(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("tool:bash:exit 3\ntool:no_such_tool:{}\nbadargs\nthen\nsay:ok"))
-    frames = peer.events_until_done()
+    frames = peer.run("tool:bash:exit 3\ntool:no_such_tool:{}\nbadargs\nthen\nsay:ok")
     errors = [frame.get("is_error") for frame in of_type(frames, "tool_result")]
     kit.equal("is_error", "failed calls have is_error true", errors, [True] * 3)
     kit.ends_well("goes_on", "the model gets to answer", frames)
@@ -146,38 +134,32 @@ def failing_tool(kit: Kit, peer: DrivenServer) -> None:
 
 
 def state(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("say:hello"))
-    peer.events_until_done()
-    peer.send({"id": "s", "type": "get_state"}, {"id": "m", "type": "get_messages"})
-    data = peer.data("s")
+    peer.run("say:hello")
+    data = peer.data("get_state")
     kit.equal("busy", "idle after done", data.get("busy"), False)
     kit.equal("count", "message_count counts both messages", data.get("message_count"), 2)
     for field in ("provider", "model", "cwd", "usage"):
         kit.check(f"has_{field}", f"get_state says {field}", field in data, sorted(data))
-    messages = peer.data("m").get("messages") or []
+    messages = peer.data("get_messages").get("messages") or []
     roles = [message.get("role") for message in messages]
     kit.equal("roles", "get_messages gives the transcript", roles, ["user", "assistant"])
-    peer.send({"id": "c", "type": "clear"}, {"id": "t", "type": "get_state"})
-    kit.check("clear", "clear succeeds", peer.response("c")["success"])
-    count = peer.data("t").get("message_count")
+    kit.check("clear", "clear succeeds", peer.ask("clear")["success"])
+    count = peer.data("get_state").get("message_count")
     kit.equal("cleared", "clear drops the transcript", count, 0)
-    peer.send({"id": "g", "type": "get_models"}, {"id": "x", "type": "set_model", "model": 7})
-    models = peer.data("g").get("models") or [{}]
+    models = peer.data("get_models").get("models") or [{}]
     fields = {"id", "provider", "context_window", "max_output", "reasoning"}
     kit.check("models", "get_models lists models", fields <= set(models[0]), models[0])
-    kit.equal("bad_model", "set_model without a name fails", peer.response("x")["success"], False)
+    wrong = peer.ask("set_model", model=7)
+    kit.equal("bad_model", "set_model without a name fails", wrong["success"], False)
 
 
 def image(kit: Kit, peer: DrivenServer) -> None:
     picture = {"mime_type": "image/png", "data": base64.b64encode(PNG).decode()}
-    peer.send(prompt("say:seen", images=[picture]))
-    frames = peer.events_until_done()
+    frames = peer.run("say:seen", images=[picture])
     blocks = last_of(frames, "user_message").get("content") or [{}]
     shown = {"type": "image", "mime_type": "image/png", "bytes": len(PNG)}
     kit.equal("block", "an image is shown as a count of bytes", blocks[-1], shown)
-    peer.send(prompt("", "2"), {"id": "p", "type": "ping"})
-    peer.response("p")
-    empty = peer.response("2")
+    empty = peer.ask("prompt", message="")
     kit.equal("empty", "an empty prompt is refused", empty["success"], False, "should")
 
 

@@ -11,16 +11,14 @@ from pathlib import Path
 import msgspec
 
 from zot.conformance.basics import BASICS
-from zot.conformance.durable import DURABLE
-from zot.conformance.fields import field_points
-from zot.conformance.kit import Kit, Point
+from zot.conformance.kit import Kit, Point, field_points
 from zot.conformance.life import LIFE
 from zot.conformance.trouble import TROUBLE
 from zot.errors import ConfigError, UsageError
 from zot.testing.fakeserver import FakeServer
 from zot.text import for_terminal, positive
 
-SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE, *DURABLE)
+SCENARIOS: tuple[Callable[[Kit], None], ...] = (*BASICS, *TROUBLE, *LIFE)
 DEFAULT_SECONDS = 15.0
 HELP = """\
 usage: zot conformance [FLAGS] -- COMMAND...

@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any, Literal
 
-from zot.conformance.peer import DrivenServer, Frame, Unfinished, count_of
+import jsonschema_rs
+
+from zot.conformance.peer import DrivenServer, Frame, Unfinished, count_of, last_of
 from zot.home import RPC_TOKEN
 from zot.testing.fakeserver import FakeServer
 from zot.text import Frozen
+from zot.wire.schema import rpc_schema
 
 Level = Literal["must", "should"]
 """must: the documented wire; should: zot's choice where the documents say nothing."""
@@ -25,6 +28,8 @@ ORDERED = REPEATED | {
     *("assistant_message", "tool_call", "turn_end", "tool_result", "error", "done", "compact_done"),
 }
 """Events whose order is checked; others may come at any time."""
+MAX_SHOWN = 200
+"""Characters shown of a frame that has other fields than documented."""
 
 
 class Point(Frozen):
@@ -118,8 +123,7 @@ class Kit:
 
     def one_done(self, peer: DrivenServer, runs: int = 1) -> None:
         """Check that exactly `runs` `done` frames have come when a later ping is answered."""
-        peer.send({"id": "after", "type": "ping"})
-        peer.response("after")
+        peer.ask("ping")
         got = count_of(peer.frames, "done")
         self.equal("one_done", f"{runs} run(s) end in exactly {runs} done", got, runs)
 
@@ -164,14 +168,28 @@ def compared(got: Sequence[str], expected: Sequence[str]) -> tuple[bool, str]:
     return True, ""
 
 
-def prompt(text: str, id: str = "1", **fields: Any) -> Frame:
-    return {"id": id, "type": "prompt", "message": text, **fields}
-
-
-def of_type(frames: Sequence[Frame], kind: str) -> list[Frame]:
-    return [frame for frame in frames if frame.get("type") == kind]
-
-
-def last_of(frames: Sequence[Frame], kind: str) -> Frame:
-    """Return the last frame of that type; an empty one if there is none."""
-    return next((frame for frame in reversed(frames) if frame.get("type") == kind), {})
+def field_points(frames: Sequence[Frame]) -> list[Point]:
+    """Check every frame against the JSON Schema of the wire; return one point per type."""
+    schema = rpc_schema()
+    definitions = {"response": "Response"}
+    for ref in schema["$defs"]["Event"]["anyOf"]:
+        name = ref["$ref"].removeprefix("#/$defs/")
+        (word,) = schema["$defs"][name]["properties"]["type"]["enum"]
+        definitions[word] = name
+    validators: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for frame in frames:
+        kind = str(frame.get("type"))
+        if kind in definitions and kind not in validators:
+            part = {**schema, "anyOf": [{"$ref": f"#/$defs/{definitions[kind]}"}]}
+            validators[kind] = jsonschema_rs.validator_for(part)
+        problems.setdefault(kind, "")
+        if kind in validators and not problems[kind] and not validators[kind].is_valid(frame):
+            shown = repr(frame)
+            problems[kind] = f"got {shown[:MAX_SHOWN]}{'...' if len(shown) > MAX_SHOWN else ''}"
+    return [
+        Point(f"fields.{kind}", "must", f"{kind} has the documented fields", not problem, problem)
+        if kind in definitions
+        else Point(f"fields.{kind}", "should", f"{kind} is an addition: clients must skip it", True)
+        for kind, problem in sorted(problems.items())
+    ]

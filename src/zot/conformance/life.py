@@ -1,38 +1,40 @@
-"""Scenarios of a process's lifetime: auth, queueing, compaction, end of input, signals."""
+"""Scenarios of a process's lifetime: auth, queueing, compaction, end of input, signals, crashes."""
 
 from __future__ import annotations
 
 import signal
 
 from zot.conformance.basics import TEXT_TURN
-from zot.conformance.kit import Kit, last_of, of_type, one_server, prompt
-from zot.conformance.peer import DrivenServer, Frame, count_of
+from zot.conformance.kit import Kit, one_server
+from zot.conformance.peer import DrivenServer, Frame, Unfinished, count_of, last_of, of_type, prompt
 
 TOKEN = "conformance-token"
+HELLO: Frame = {"id": "h", "type": "hello", "features": ["seq", "codes"]}
+COMMAND = "tool:bash:echo begun >> log; echo begun; sleep 60\nthen\nsay:ended"
 
 
 def auth(kit: Kit) -> None:
     with kit.peer(TOKEN) as peer:
-        peer.send({"id": "h", "type": "hello", "token": TOKEN}, {"id": "p", "type": "ping"})
-        kit.check("right", "the right token is accepted", peer.response("h")["success"])
-        kit.check("then", "and commands are answered", peer.response("p")["success"])
-        peer.send(prompt("tool:bash:echo token=$ZOTCORE_RPC_TOKEN.\nthen\nsay:ok"))
-        text = str(last_of(peer.events_until_done(), "tool_result").get("content"))
+        accepted = peer.ask("hello", token=TOKEN)["success"]
+        kit.check("right", "the right token is accepted", accepted)
+        kit.check("then", "and commands are answered", peer.ask("ping")["success"])
+        frames = peer.run("tool:bash:echo token=$ZOTCORE_RPC_TOKEN.\nthen\nsay:ok")
+        text = str(last_of(frames, "tool_result").get("content"))
         kit.check("hidden", "tools do not see the token", TOKEN not in text, text, "should")
 
 
 def wrong_token(kit: Kit) -> None:
     with kit.peer(TOKEN) as peer:
-        peer.send({"id": "h", "type": "hello", "token": "wrong"})
-        kit.equal("refused", "a wrong token is refused", peer.response("h")["success"], False)
+        answer = peer.ask("hello", token="wrong")
+        kit.equal("refused", "a wrong token is refused", answer["success"], False)
         code = peer.exit_code()
         kit.check("exit", "and ends the process with a failure", code != 0, f"exit code {code}")
 
 
 def no_hello(kit: Kit) -> None:
     with kit.peer(TOKEN) as peer:
-        peer.send({"id": "p", "type": "ping"})
-        kit.equal("refused", "without hello nothing works", peer.response("p")["success"], False)
+        answer = peer.ask("ping")
+        kit.equal("refused", "without hello nothing works", answer["success"], False)
         code = peer.exit_code()
         kit.check("exit", "and the process ends with a failure", code != 0, f"exit code {code}")
 
@@ -53,25 +55,21 @@ def queue(kit: Kit, peer: DrivenServer) -> None:
 def busy(kit: Kit, peer: DrivenServer) -> None:
     peer.send(prompt("text:2 hang:2"))
     peer.wait("two deltas", lambda frames: count_of(frames, "text_delta") >= 2)
-    peer.send({"id": "s", "type": "get_state"}, {"id": "c", "type": "clear"})
-    state = peer.data("s")
+    state = peer.data("get_state")
     kit.equal("state", "get_state says busy", state.get("busy"), True)
     text = "clear is refused while a prompt runs"
-    kit.equal("clear", text, peer.response("c")["success"], False, "should")
-    peer.send({"id": "a", "type": "abort"})
+    kit.equal("clear", text, peer.ask("clear")["success"], False, "should")
+    peer.ask("abort")
     peer.events_until_done()
-    peer.send({"id": "t", "type": "get_state"})
-    state = peer.data("t")
+    state = peer.data("get_state")
     kit.equal("idle", "and not any more after done", state.get("busy"), False)
 
 
 def compact(kit: Kit, peer: DrivenServer) -> None:
     for number in range(1, 5):
-        peer.send(prompt(f"say:answer {number}", str(number)))
-        peer.events_until_done(number)
+        peer.run(f"say:answer {number}")
     before = len(peer.frames)
-    peer.send({"id": "c", "type": "compact"})
-    started = peer.data("c").get("started")
+    started = peer.data("compact").get("started")
     kit.equal("started", "compact is acknowledged like a prompt", started, True)
     peer.wait("compact_done", lambda frames: count_of(frames, "compact_done") > 0)
     summary = last_of(peer.frames, "compact_done").get("summary")
@@ -79,15 +77,13 @@ def compact(kit: Kit, peer: DrivenServer) -> None:
     frames = peer.events_until_done(5)[before:]
     kinds = [frame["type"] for frame in frames if frame["type"] in ("compact_done", "done")]
     kit.equal("end", "done comes last", kinds, ["compact_done", "done"])
-    peer.send({"id": "m", "type": "get_messages"})
-    messages = peer.data("m").get("messages") or []
+    messages = peer.data("get_messages").get("messages") or []
     fewer = 0 < len(messages) < 8
     kit.check("shorter", "the transcript is shorter", fewer, f"{len(messages)} messages")
 
 
 def compact_nothing(kit: Kit, peer: DrivenServer) -> None:
-    peer.send({"id": "c", "type": "compact"})
-    peer.response("c")
+    peer.ask("compact")
     peer.wait("an error", lambda frames: count_of(frames, "error") > 0)
     kit.check("error", "there is nothing to compact, and it says so", True)
     peer.comes(lambda frames: count_of(frames, "done") > 0)  # a pong may come before `done`
@@ -96,52 +92,47 @@ def compact_nothing(kit: Kit, peer: DrivenServer) -> None:
 
 def rewind(kit: Kit, peer: DrivenServer) -> None:
     for number in (1, 2):
-        peer.send(prompt(f"say:answer {number}", str(number)))
-        peer.events_until_done(number)
-    peer.send({"id": "c", "type": "checkpoints"})
-    listed = peer.data("c").get("checkpoints") or []
+        peer.run(f"say:answer {number}")
+    listed = peer.data("checkpoints").get("checkpoints") or []
     text = "checkpoints lists the prompts"
     counts = [moment.get("message_count") for moment in listed]
     if not kit.equal("checkpoints", text, counts, [0, 2], "should"):
         return
-    back = {"type": "rewind", "to": listed[1].get("id"), "files": False}
-    peer.send({"id": "p", **back, "preview": True}, {"id": "s", "type": "get_state"})
-    shown = peer.data("p").get("message_count")
+    back = {"to": listed[1].get("id"), "files": False}
+    shown = peer.data("rewind", **back, preview=True).get("message_count")
     kit.equal("preview", "a preview says how many messages go", shown, 2, "should")
-    count = peer.data("s").get("message_count")
+    count = peer.data("get_state").get("message_count")
     kit.equal("unchanged", "and changes nothing", count, 4, "should")
-    peer.send({"id": "r", **back}, {"id": "t", "type": "get_state"})
-    said = peer.data("r").get("text")
+    said = peer.data("rewind", **back).get("text")
     kit.equal("text", "rewind gives the prompt back", said, "say:answer 2", "should")
-    count = peer.data("t").get("message_count")
+    count = peer.data("get_state").get("message_count")
     kit.equal("gone", "and the conversation ends before it", count, 2, "should")
 
 
 def agents(kit: Kit, peer: DrivenServer) -> None:
-    peer.send({"id": "h", "type": "hello", "features": ["agents", "codes", "seq"]})
-    offered = peer.data("h").get("features") or []
+    offered = peer.data("hello", features=["agents", "codes", "seq"]).get("features") or []
     if not kit.check("offered", "it has the feature agents", "agents" in offered, "", "should"):
         return
     peer.send(*({"id": name, "type": "open_agent", "agent": name} for name in "ab"))
     kit.check("open", "open_agent opens one", peer.response("a")["success"])
-    peer.send({"id": "x", "type": "open_agent", "agent": "a"})
-    kit.equal("exists", "a second of a name is refused", peer.response("x")["code"], "exists")
+    code = peer.ask("open_agent", agent="a")["code"]
+    kit.equal("exists", "a second of a name is refused", code, "exists")
     peer.send({**prompt("hang", "1"), "agent": "a"}, {**prompt("say:hi", "2"), "agent": "b"})
     peer.wait("done of b", lambda frames: any(_is_done(frame, "b") for frame in frames))
-    peer.send({"id": "n", "type": "abort"}, {"id": "m", "type": "abort", "agent": "a"})
+    peer.ask("abort")
+    peer.ask("abort", agent="a")
     peer.wait("done of a", lambda frames: any(_is_done(frame, "a") for frame in frames))
     for name in "ab":
         numbers = [frame["seq"] for frame in peer.frames if frame.get("agent") == name]
         ascending = list(range(1, len(numbers) + 1))
         kit.equal(f"seq_{name}", "seq counts for each agent", numbers, ascending)
-    peer.send({"id": "s", "type": "list_agents"})
-    agents = peer.data("s").get("agents") or []
+    agents = peer.data("list_agents").get("agents") or []
     states = [(shape.get("agent"), shape.get("state")) for shape in agents]
     kit.equal("list", "list_agents names them", states, [("a", "idle"), ("b", "idle")])
-    peer.send({"id": "c", "type": "close_agent", "agent": "a"}, {"id": "l", "type": "ping"})
-    kit.check("close", "close_agent closes it", peer.response("c")["success"])
-    peer.send({**prompt("say:hi", "3"), "agent": "a"})
-    kit.equal("gone", "and it is not found", peer.response("3").get("code"), "not_found")
+    closed = peer.ask("close_agent", agent="a")["success"]
+    kit.check("close", "close_agent closes it", closed)
+    code = peer.ask("prompt", message="say:hi", agent="a").get("code")
+    kit.equal("gone", "and it is not found", code, "not_found")
 
 
 def _is_done(frame: Frame, agent: str) -> bool:
@@ -160,8 +151,7 @@ def end_of_input(kit: Kit, peer: DrivenServer) -> None:
 
 
 def end_of_input_idle(kit: Kit, peer: DrivenServer) -> None:
-    peer.send({"id": "p", "type": "ping"})
-    peer.response("p")
+    peer.ask("ping")
     peer.end_input()
     kit.equal("exit", "it exits with 0 when its input ends", peer.exit_code(), 0)
 
@@ -178,8 +168,7 @@ def terminated(kit: Kit, peer: DrivenServer) -> None:
 
 
 def only_frames(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("tool:bash:echo out; echo err >&2\nthen\nsay:ok"))
-    peer.events_until_done()
+    peer.run("tool:bash:echo out; echo err >&2\nthen\nsay:ok")
     peer.end_input()
     peer.drained()
     wrong = [line for line in peer.lines if not line.startswith(b"{")][:1]
@@ -188,8 +177,66 @@ def only_frames(kit: Kit, peer: DrivenServer) -> None:
     kit.check("once", "the tool's output is in its result", whole)
 
 
+# --- durable runs, which survive the process; skipped where they are not supported ---------------
+
+
+def killed(kit: Kit) -> None:
+    """Check that a run whose process is killed in a tool continues on restart and ends once."""
+    flags = ("--session", f"{kit.cwd}/s.jsonl", "--durable")
+    with kit.peer(flags=flags) as peer:
+        try:
+            _begin_tool(peer)
+        except Unfinished as error:
+            kit.check("known", "durable runs are known (--durable)", False, error, "should")
+            return
+        before = [frame for frame in peer.frames if frame["type"] != "response"]
+        peer.signal(signal.SIGKILL)
+    with kit.peer(flags=flags) as peer:
+        peer.send(HELLO)
+        frames = peer.events_until_done()
+        kit.equal("resumed", "the run goes on", len(of_type(frames, "run_resumed")), 1, "should")
+        told = str(last_of(frames, "tool_result").get("content"))
+        knows = "may have taken effect" in told
+        kit.check("told", "and is told of the call", knows, told, "should")
+        data = peer.data("prompt", message="x", run="job")
+        text = "a prompt of the same name is not run again"
+        kit.equal("once", text, data.get("already_done"), True, "should")
+        events = peer.data("events").get("events") or []
+        text = "what was heard before is sent again"
+        kit.equal("events", text, events[: len(before)], before, "should")
+
+
+def held(kit: Kit) -> None:
+    """Check that with `--on-crash hold` an interrupted run waits for `resume_run`."""
+    flags = ("--session", f"{kit.cwd}/held.jsonl", "--durable")
+    with kit.peer(flags=flags) as peer:
+        try:
+            _begin_tool(peer)
+        except Unfinished:
+            return  # reported by `killed`: durable runs are not supported
+        peer.signal(signal.SIGKILL)
+    with kit.peer(flags=(*flags, "--on-crash", "hold")) as peer:
+        peer.send(HELLO)
+        peer.wait("run_held", lambda frames: count_of(frames, "run_held") > 0)
+        code = peer.ask("prompt", message="say:other", run="other").get("code")
+        kit.equal("waits", "nothing else runs meanwhile", code, "held", "should")
+        peer.ask("resume_run", run="job", decision="fail")
+        frames = peer.events_until_done()
+        ends = [frame.get("run") for frame in of_type(frames, "done")]
+        kit.equal("ended", "resume_run ends it", ends, ["job"], "should")
+        end = peer.data("prompt", message="x", run="job").get("end") or {}
+        kit.equal("code", "as interrupted", end.get("code"), "interrupted", "should")
+
+
+def _begin_tool(peer: DrivenServer) -> None:
+    """Start a durable run, and wait until its tool writes something."""
+    peer.send(HELLO, {"id": "p", "type": "prompt", "message": COMMAND, "run": "job"})
+    peer.wait("output of the tool", lambda frames: count_of(frames, "tool_progress") > 0)
+
+
 LIFE = (
     *(auth, wrong_token, no_hello),
     *map(one_server, (queue, busy, compact, compact_nothing, rewind, agents)),
     *map(one_server, (end_of_input, end_of_input_idle, terminated, only_frames)),
+    *(killed, held),
 )

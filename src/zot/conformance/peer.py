@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ class DrivenServer:
         self._ended = False
         self._reading = threading.Lock()
         self._cutter = LineCutter()
+        self._ids = itertools.count(1)
         try:
             self._server: RpcProcess[Frame] = RpcProcess(
                 command,
@@ -95,9 +97,21 @@ class DrivenServer:
         frames = self.wait(f"the response to {id!r}", lambda frames: any(map(is_it, frames)))
         return next(frame for frame in frames if is_it(frame))
 
-    def data(self, id: str | int) -> Frame:
-        """Return the data of the response to the command with this id."""
-        return self.response(id).get("data") or {}
+    def ask(self, type: str, **fields: Any) -> Frame:
+        """Send a command; return its response."""
+        id = fields.setdefault("id", f"ask-{next(self._ids)}")
+        self.send({"type": type, **fields})
+        return self.response(id)
+
+    def data(self, type: str, **fields: Any) -> Frame:
+        """Send a command; return the data of its response."""
+        return self.ask(type, **fields).get("data") or {}
+
+    def run(self, message: str, **fields: Any) -> list[Frame]:
+        """Send a prompt; return the frames since then, up to and including its `done`."""
+        before, runs = len(self.frames), count_of(self.frames, "done")
+        self.send(prompt(message, **fields))
+        return self.events_until_done(runs + 1)[before:]
 
     def events_until_done(self, count: int = 1) -> list[Frame]:
         """Return the frames since the start, up to and including `count` `done` frames."""
@@ -160,3 +174,16 @@ class DrivenServer:
 
 def count_of(frames: Sequence[Frame], kind: str) -> int:
     return sum(frame.get("type") == kind for frame in frames)
+
+
+def prompt(text: str, id: str = "1", **fields: Any) -> Frame:
+    return {"id": id, "type": "prompt", "message": text, **fields}
+
+
+def of_type(frames: Sequence[Frame], kind: str) -> list[Frame]:
+    return [frame for frame in frames if frame.get("type") == kind]
+
+
+def last_of(frames: Sequence[Frame], kind: str) -> Frame:
+    """Return the last frame of that type; an empty one if there is none."""
+    return next((frame for frame in reversed(frames) if frame.get("type") == kind), {})

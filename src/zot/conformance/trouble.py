@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 
 from zot.conformance.basics import TEXT_TURN
-from zot.conformance.kit import Kit, last_of, of_type, one_server, prompt
-from zot.conformance.peer import DrivenServer, Frame, count_of
+from zot.conformance.kit import Kit, one_server
+from zot.conformance.peer import DrivenServer, Frame, count_of, last_of, of_type, prompt
 
-ABORT: Frame = {"id": "a", "type": "abort"}
 TOO_LONG = 17 * 1024 * 1024
 
 
 def refused(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("status:400"))
-    frames = peer.events_until_done()
+    frames = peer.run("status:400")
     kit.order("order", frames, "user_message turn_start turn_end error done")
     end = last_of(frames, "turn_end")
     kit.equal("stop", "turn_end says stop error", end.get("stop"), "error")
@@ -26,8 +24,7 @@ def refused(kit: Kit, peer: DrivenServer) -> None:
 
 def cut_stream(kit: Kit, peer: DrivenServer) -> None:
     """Check that half an answer is an error or is retried: it must not count as success."""
-    peer.send(prompt("text:6 cut:3 tries:1"))
-    frames = peer.events_until_done()
+    frames = peer.run("text:6 cut:3 tries:1")
     text = "an answer that breaks off is an error, or comes whole in a message of its own"
     stop, said = last_of(frames, "turn_end").get("stop"), _last_message(frames)
     fine = stop == "error" or (stop == "end" and said == "abcd " * 6)
@@ -47,25 +44,17 @@ def _last_message(frames: list[Frame]) -> str:
 
 
 def stream_error(kit: Kit, peer: DrivenServer) -> None:
-    text = "an error event in the stream ends with error"
-    frames = _stops_with_error(kit, peer, "text:4 error:invalid_request_error", text)
+    frames = peer.run("text:4 error:invalid_request_error")
+    stop = last_of(frames, "turn_end").get("stop")
+    kit.equal("stop", "an error event in the stream ends with error", stop, "error")
     kinds = [frame["type"] for frame in frames]
     kit.equal("end", "error then done are last", kinds[-2:], ["error", "done"])
     _next_prompt_works(kit, peer)
 
 
-def _stops_with_error(kit: Kit, peer: DrivenServer, script: str, text: str) -> list[Frame]:
-    peer.send(prompt(script))
-    frames = peer.events_until_done()
-    kit.equal("stop", text, last_of(frames, "turn_end").get("stop"), "error")
-    return frames
-
-
 def abort_idle(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(ABORT)
-    kit.check("success", "abort succeeds when nothing runs", peer.response("a")["success"])
-    peer.send(prompt("say:ok"))
-    kit.ends_well("next", "and does not harm the next prompt", peer.events_until_done())
+    kit.check("success", "abort succeeds when nothing runs", peer.ask("abort")["success"])
+    kit.ends_well("next", "and does not harm the next prompt", peer.run("say:ok"))
 
 
 def abort_before_headers(kit: Kit, peer: DrivenServer) -> None:
@@ -99,7 +88,7 @@ def abort_in_tool(kit: Kit, peer: DrivenServer) -> None:
 
 
 def abort_at_once(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(prompt("text:50 delay:20"), ABORT)
+    peer.send(prompt("text:50 delay:20"), {"id": "a", "type": "abort"})
     peer.events_until_done()
     _next_prompt_works(kit, peer)
 
@@ -120,8 +109,7 @@ def hostile_lines(kit: Kit, peer: DrivenServer) -> None:
     for name, line in lines.items():
         before = len(of_type(peer.frames, "response"))
         peer.send_raw(line)
-        peer.send({"id": name, "type": "ping"})
-        peer.response(name)
+        peer.ask("ping", id=name)
         answers = of_type(peer.frames, "response")[before:]
         told = any(answer.get("success") is False for answer in answers)
         if name == "bad_utf8":
@@ -135,8 +123,7 @@ def odd_lines(kit: Kit, peer: DrivenServer) -> None:
     peer.send_raw(b'{"id":"half","type":"prompt","message":"say:\\ud83d"}\n')
     peer.events_until_done()
     kit.check("surrogate", "half a character does no harm", True)
-    peer.send(prompt("unicode", "2"))
-    frames = peer.events_until_done(2)
+    frames = peer.run("unicode")
     said = "".join(str(frame.get("delta")) for frame in of_type(frames, "text_delta"))
     kit.check("unicode", "text arrives unharmed", "日本語" in said and "🙂" in said, said)
     one_line = all(len(line.decode("utf-8").splitlines()) == 1 for line in peer.lines)
@@ -146,16 +133,14 @@ def odd_lines(kit: Kit, peer: DrivenServer) -> None:
 
 def too_long_line(kit: Kit, peer: DrivenServer) -> None:
     peer.send_raw(b'{"type":"prompt","message":"' + b"x" * TOO_LONG + b'"}\n')
-    peer.send({"id": "p", "type": "ping"})
-    alive = peer.response("p")["success"]
+    alive = peer.ask("ping")["success"]
     text = "a line past the limit gets a failed response, and the process goes on"
     failed = any(frame.get("success") is False for frame in peer.frames)
     kit.check("survives", text, alive and failed, peer.frames, "should")
 
 
 def _abort(kit: Kit, peer: DrivenServer) -> None:
-    peer.send(ABORT)
-    kit.check("success", "abort succeeds", peer.response("a")["success"])
+    kit.check("success", "abort succeeds", peer.ask("abort")["success"])
     frames = peer.events_until_done()
     end = last_of(frames, "turn_end")
     kit.equal("stop", "turn_end says aborted", end.get("stop"), "aborted")
@@ -166,9 +151,8 @@ def _abort(kit: Kit, peer: DrivenServer) -> None:
 
 
 def _next_prompt_works(kit: Kit, peer: DrivenServer) -> None:
-    before = len(peer.events_until_done())
-    peer.send(prompt("say:after that", "next"))
-    frames = peer.events_until_done(2)[before:]
+    peer.events_until_done()
+    frames = peer.run("say:after that")
     kit.order("next", frames, f"user_message {TEXT_TURN} done")
     kit.one_done(peer, 2)
 

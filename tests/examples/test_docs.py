@@ -78,7 +78,7 @@ def test_a_recorded_prompt_is_replayed_as_the_page_says(place):
 
 
 def test_the_table_of_observed_frames_is_the_code():
-    from zot.observe.lifecycle import ZOT
+    from zot.observe.tables import ZOT
 
     page = (ROOT / "docs" / "clients.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("|")]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zot.client import Client
 from zot.observe import Observer, Status, normalize
-from zot.observe.observer import TABLE as READERS
+from zot.observe.tables import TABLE as READERS
 
 DATA = Path(__file__).parent / "data"
 ZOT = str(Path(sys.executable).parent / "zot")

@@ -18,8 +18,8 @@ from zot.cli.swarm_temporal import add_temporal_actions, change_config
 from zot.errors import UsageError, ZotError
 from zot.home import home_dir
 from zot.observe import facts
-from zot.observe.observer import facts_of
 from zot.observe.status import OpenQuestion
+from zot.observe.tables import facts_of
 from zot.settings.known import hide_keys
 from zot.swarm import supervisor
 from zot.swarm.agent import AgentSummary, by_need, shown_age

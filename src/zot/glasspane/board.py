@@ -1,4 +1,5 @@
-"""The board: all agents, kept up to date from their logs, and the changes since a version."""
+"""The board: all agents, kept up to date from their logs, and the changes since a version. Agents of
+other programs are read from growing files of frames."""
 
 from __future__ import annotations
 
@@ -10,16 +11,27 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.glasspane.watched import WatchedStream
-from zot.swarm.agent import AgentSummary
+from zot.observe import Observer, Status, facts
+from zot.observe.status import AgentView
+from zot.observe.tables import facts_of
+from zot.swarm.agent import AgentSummary, Stage
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import LogFollower, Roster, shared_streams
-from zot.swarm.task import NoSuchAgent
+from zot.swarm.task import LogRow, NoSuchAgent
 
 FRESH_SECONDS = 0.15
 """Seconds during which all browsers share one read of the logs."""
 LOOK_SECONDS = 1.0
 """Seconds between two scans for new and removed agents."""
+MAX_TASK = 500
+"""Characters kept of the first prompt of a watched stream."""
+STAGES: dict[str, Stage] = {
+    "thinking": "working",
+    "compacting": "working",
+    "tool": "working",
+    "failed": "failed",
+    "gone": "lost",
+}
 
 
 class Totals(Struct, frozen=True):
@@ -155,3 +167,50 @@ def _without_clock(summary: AgentSummary) -> AgentSummary:
         replace(question, asked_seconds=0.0, left_seconds=None) for question in summary.questions
     )
     return replace(summary, questions=questions)
+
+
+class WatchedStream(LogFollower):
+    """A file to which another program appends frames, one per line, of any supported format."""
+
+    def __init__(self, id: str, path: Path) -> None:
+        super().__init__(id, path)
+        self._row_at = self._since = time.time()
+        self._first_said = ""
+        self._stage: Stage = "queued"
+        self._observer = Observer(lambda: self._row_at)
+
+    def take(self, row: LogRow) -> None:
+        self._row_at = row.at or time.time()
+        self._observer.feed(row.frame)
+        if row.frame.get("type") == "stream_over":
+            self._observer.end()
+        if not self._first_said:
+            said = (fact.text for fact in facts_of(row.frame) if isinstance(fact, facts.UserSaid))
+            self._first_said = next(said, "")[:MAX_TASK]
+        stage = _stage(self._observer.status())
+        if stage != self._stage:
+            self._stage, self._since = stage, self._row_at
+
+    def summary(self) -> AgentSummary:
+        self._row_at = time.time()
+        status = self._observer.status()
+        return AgentSummary(
+            **facts.shared_fields(status, AgentView),
+            id=self.id,
+            task=self._first_said or self.log.name,
+            stage=self._stage,
+            since=self._since,
+            directory=str(self.log.parent),
+            doing=status.tool or status.waiting_for or status.error,
+            about=status.tool_about,
+            doing_since=round(self._row_at - status.seconds, 1),
+            created=self._since,
+        )
+
+
+def _stage(status: Status) -> Stage:
+    if status.state == "waiting":
+        return "needs_you" if status.questions else "working"
+    if status.state == "idle":
+        return "done" if status.outcome in ("answered", "") else "cancelled"
+    return STAGES[status.state]

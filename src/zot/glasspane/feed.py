@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.observe.facts import Fact, TextAdded, ThoughtAdded, ToolArgsAdded, ToolSaid, UsedTokens
-from zot.observe.observer import facts_of
+from zot.observe.tables import facts_of
 from zot.swarm.log import read_log
 from zot.swarm.task import LogRow
 

@@ -8,9 +8,9 @@ set of facts and states out. Pure: it reads no stream and depends on nothing els
     observer.end()
 """
 
-from zot.observe.lifecycle import Lifecycle, normalize
 from zot.observe.observer import Observer
 from zot.observe.status import AgentOutcome, AgentState, OpenQuestion, Status
+from zot.observe.tables import Lifecycle, normalize
 
 __all__ = [
     "AgentOutcome",

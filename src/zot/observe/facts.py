@@ -152,31 +152,11 @@ class Noted(Struct, frozen=True):
 
 
 Fact = (
-    RunStarted
-    | RunResumed
-    | UserSaid
-    | TurnStarted
-    | MessageStarted
-    | TextAdded
-    | ThoughtAdded
-    | MessageEnded
-    | ToolWritten
-    | ToolArgsAdded
-    | ToolRuns
-    | ToolSaid
-    | ToolEnded
-    | TurnEnded
-    | Failed
-    | RunEnded
-    | Asked
-    | Answered
-    | Retrying
-    | CompactStarted
-    | CompactEnded
-    | UsedTokens
-    | RunsModel
-    | Noted
-)
+    RunStarted | RunResumed | UserSaid | TurnStarted | MessageStarted | TextAdded | ThoughtAdded
+    | MessageEnded | ToolWritten | ToolArgsAdded | ToolRuns | ToolSaid | ToolEnded | TurnEnded
+    | Failed | RunEnded | Asked | Answered | Retrying | CompactStarted | CompactEnded | UsedTokens
+    | RunsModel | Noted
+)  # fmt: skip
 Facts = tuple[Fact, ...]
 FrameReader = Callable[[dict[str, Any]], Fact | Facts]
 """Function that converts the fields of a frame to facts."""

@@ -9,13 +9,9 @@ from typing import Any
 from msgspec import Struct
 
 from zot.observe import facts
-from zot.observe.lifecycle import Lifecycle, lifecycle_of
-from zot.observe.other_tables import CLAUDE_TABLE, CODEX_TABLE
-from zot.observe.pi_table import PI_TABLE
 from zot.observe.status import AgentOutcome, AgentState, OpenQuestion, Status, WaitingKind
-from zot.observe.zot_table import ZOT_TABLE
+from zot.observe.tables import Lifecycle, facts_of, lifecycle_of
 
-TABLE = {**CODEX_TABLE, **CLAUDE_TABLE, **PI_TABLE, **ZOT_TABLE}
 DELTAS = frozenset({facts.MessageStarted, facts.TextAdded, facts.ThoughtAdded, facts.ToolArgsAdded})
 STALLED_SECONDS = 120.0
 """Seconds of silence, while the model should produce output, after which an agent is stalled."""
@@ -32,15 +28,6 @@ class OpenCall(Struct):
 class Waiting(Struct, frozen=True):
     question: facts.Asked
     since: float
-
-
-def facts_of(frame: dict[str, Any] | bytes | str) -> facts.Facts:
-    """Return the facts of a frame; none if it is unknown or no frame."""
-    fields = facts.fields_of(frame)
-    kind = fields.get("type")
-    read = TABLE.get(kind) if isinstance(kind, str) else None
-    told = read(fields) if read is not None else ()
-    return told if isinstance(told, tuple) else (told,)
 
 
 class Observer:

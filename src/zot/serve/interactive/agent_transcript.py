@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zot.observe import facts
-from zot.observe.observer import facts_of
+from zot.observe.tables import facts_of
 from zot.serve.interactive.transcript import TranscriptBlocks
 from zot.swarm.task import LogRow
 from zot.tui.blocks import LinesBlock, LiveBlock, UserBlock

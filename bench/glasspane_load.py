@@ -33,8 +33,9 @@ from support.browser import Browser  # noqa: E402
 from support.patience import patience  # noqa: E402
 from swarm.cluster import below  # noqa: E402
 
+from zot.swarm import rows  # noqa: E402
 from zot.swarm.log import AgentFolder, LogWriter  # noqa: E402
-from zot.swarm.task import AgentStarted, SwarmTask  # noqa: E402
+from zot.swarm.task import SwarmTask  # noqa: E402
 
 MESSAGE = 100
 """Pieces of one message."""
@@ -88,7 +89,7 @@ class Talkers:
             folder = AgentFolder(home / "swarm" / "agents" / id)
             folder.create(SwarmTask(id, f"Talk about {number}", str(home), time.time()))
             log = LogWriter(folder.log)
-            log.row(AgentStarted(1, 1))
+            log.row(rows.AgentStarted(1, 1))
             self._logs.append(log)
         self._thread = threading.Thread(target=self._talk, name="talkers")
 

@@ -23,9 +23,10 @@ from swarm.support import bash, says
 from swarm.support import place as place
 
 from glasspane.support import Pane, Terminal, command_lines
+from zot.swarm import rows
 from zot.swarm.checkout import changing
 from zot.swarm.log import AgentFolder, LogWriter
-from zot.swarm.task import Claimed, SwarmTask
+from zot.swarm.task import SwarmTask
 
 pytestmark = pytest.mark.long
 
@@ -543,7 +544,7 @@ def test_the_board_is_filtered_and_a_task_is_begun_from_it(browser, pane, place)
     browser.wait_for(rf"/^\d+ %$/.test({percent})")
     far = AgentFolder(place.home / "swarm" / "agents" / "far-1")
     far.create(SwarmTask("far-1", "Far away", "/elsewhere/shop", 1.0))
-    LogWriter(far.log).row(Claimed(1, "build-3-4711-9f3c1a"))
+    LogWriter(far.log).row(rows.Claimed(1, "build-3-4711-9f3c1a"))
     browser.wait_for(f"{ROWS}.length === 3")
     for choice, value in (("machines", "build-3"), ("projects", "shop")):
         choose = (

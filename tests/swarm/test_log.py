@@ -4,27 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zot.swarm import rows
 from zot.swarm.agent import SwarmAgent
 from zot.swarm.log import AgentFolder, LogWriter, agent_folders, read_log
-from zot.swarm.task import (
-    AgentCancelled,
-    AgentStarted,
-    Exited,
-    LogRow,
-    Lost,
-    NoSuchAgent,
-    Retried,
-    RunOver,
-    SwarmError,
-    SwarmTask,
-    new_id,
-    pick,
-)
+from zot.swarm.task import NoSuchAgent, SwarmError, SwarmTask, new_id, pick
 
 TASK = SwarmTask(id="fix-1", prompt="fix it", directory="/work", created=10.0)
 
 
-def rows(path, start=0):
+def rows_in(path, start=0):
     return [(row.seq, row.frame) for _, row in read_log(path, start)]
 
 
@@ -32,11 +20,11 @@ def test_what_is_written_is_read_back_and_only_the_user_may_read_it(tmp_path):
     path = tmp_path / "events.jsonl"
     log = LogWriter(path)
     log.frame(b'{"type":"text_delta","delta":"a"}\n')
-    log.row(RunOver("fix-1-1", "answered"), sync=True)
+    log.row(rows.RunOver("fix-1-1", "answered"), sync=True)
     assert log.frame(b"no frame") is None
     assert log.frame(b"[1]") is None
     log.close()
-    assert rows(path) == [
+    assert rows_in(path) == [
         (1, {"type": "text_delta", "delta": "a"}),
         (2, {"type": "swarm_run_over", "run": "fix-1-1", "outcome": "answered"}),
     ]
@@ -50,8 +38,8 @@ def test_a_reader_goes_on_from_where_it_was(tmp_path):
     ((position, _),) = read_log(path)
     log.frame(b'{"type":"b"}')
     log.close()
-    assert rows(path, position) == [(2, {"type": "b"})]
-    assert rows(tmp_path / "none") == []
+    assert rows_in(path, position) == [(2, {"type": "b"})]
+    assert rows_in(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize("torn", [b'{"seq":2,"at":1', b'{"seq":2,"at":1.0,"frame":{}}', b"\0\0\0"])
@@ -62,11 +50,11 @@ def test_a_row_that_a_crash_cut_is_not_read_and_does_not_spoil_the_next(tmp_path
     log.close()
     with path.open("ab") as file:
         file.write(torn)
-    assert rows(path) == [(1, {"type": "a"})]
+    assert rows_in(path) == [(1, {"type": "a"})]
     log = LogWriter(path)
     log.frame(b'{"type":"b"}')
     log.close()
-    assert rows(path) == [(1, {"type": "a"}), (2, {"type": "b"})]
+    assert rows_in(path) == [(1, {"type": "a"}), (2, {"type": "b"})]
 
 
 def test_a_log_that_was_cut_to_garbage_begins_anew(tmp_path):
@@ -75,7 +63,7 @@ def test_a_log_that_was_cut_to_garbage_begins_anew(tmp_path):
     log = LogWriter(path)
     log.frame(b'{"type":"a"}')
     log.close()
-    assert rows(path) == [(1, {"type": "a"})]
+    assert rows_in(path) == [(1, {"type": "a"})]
 
 
 @given(st.lists(st.integers(1, 60), max_size=20), st.data())
@@ -130,7 +118,7 @@ def agent_of(*frames, alive=True):
     agent = SwarmAgent(TASK, clock=lambda: 100.0)
     agent.alive = alive
     for number, frame in enumerate(frames):
-        agent.take(LogRow(number, 20.0 + number, frame))
+        agent.take(rows.LogRow(number, 20.0 + number, frame))
     return agent
 
 
@@ -150,12 +138,12 @@ ASK = {"type": "approval_request", "request_id": "q", "id": "c", "name": "bash"}
         ([{"type": "turn_start"}], True, "working"),
         ([ASK], True, "needs_you"),
         ([ASK, {"type": "approval_resolved", "request_id": "q"}], True, "working"),
-        ([frame(RunOver("fix-1-1", "answered"))], False, "done"),
-        ([frame(RunOver("fix-1-1", "limit", "enough"))], False, "failed"),
-        ([frame(AgentCancelled())], True, "working"),
-        ([frame(AgentCancelled())], False, "cancelled"),
-        ([frame(Exited(-9)), frame(Lost("died"))], False, "lost"),
-        ([frame(Lost("died")), frame(Retried())], False, "queued"),
+        ([frame(rows.RunOver("fix-1-1", "answered"))], False, "done"),
+        ([frame(rows.RunOver("fix-1-1", "limit", "enough"))], False, "failed"),
+        ([frame(rows.AgentCancelled())], True, "working"),
+        ([frame(rows.AgentCancelled())], False, "cancelled"),
+        ([frame(rows.Exited(-9)), frame(rows.Lost("died"))], False, "lost"),
+        ([frame(rows.Lost("died")), frame(rows.Retried())], False, "queued"),
         ([{"type": "swarm_of_the_future", "x": 1}], False, "queued"),
     ],
 )
@@ -175,13 +163,13 @@ def test_a_summary_says_what_it_does_and_for_how_long():
 
 
 def test_crashes_are_counted_while_it_does_nothing():
-    agent = agent_of(frame(Exited(2)), frame(Exited(2)))
+    agent = agent_of(frame(rows.Exited(2)), frame(rows.Exited(2)))
     assert agent.crashes == 2
-    for row in (frame(AgentStarted(3, 1)), {"type": "turn_start"}, frame(Exited(-9))):
-        agent.take(LogRow(3, 30.0, row))
+    for row in (frame(rows.AgentStarted(3, 1)), {"type": "turn_start"}, frame(rows.Exited(-9))):
+        agent.take(rows.LogRow(3, 30.0, row))
     assert (agent.crashes, agent.kills) == (0, 1)
-    agent.take(LogRow(3, 30.0, frame(RunOver("fix-1-1", "answered"))))
-    agent.take(LogRow(4, 31.0, frame(Exited(0))))
+    agent.take(rows.LogRow(3, 30.0, frame(rows.RunOver("fix-1-1", "answered"))))
+    agent.take(rows.LogRow(4, 31.0, frame(rows.Exited(0))))
     assert (agent.crashes, agent.summary().outcome) == (0, "answered")
 
 

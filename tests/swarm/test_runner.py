@@ -2,8 +2,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.swarm.agent import SwarmAgent
+from zot.swarm.rows import LogRow
 from zot.swarm.runner import blocked_by, next_agents, unmet
-from zot.swarm.task import LogRow, SwarmTask
+from zot.swarm.task import SwarmTask
 
 
 def agent(id, *rows, alive=False, **fields):

@@ -25,7 +25,8 @@ from zot.swarm import supervisor
 from zot.swarm.agent import AgentSummary, by_need, shown_age
 from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.log import OVER
-from zot.swarm.task import LogRow, SwarmTask
+from zot.swarm.rows import LogRow
+from zot.swarm.task import SwarmTask
 from zot.text import positive, size_text, whole_characters
 
 EPILOG = """\

@@ -1,5 +1,5 @@
-"""The board: all agents, kept up to date from their logs, and the changes since a version. Agents of
-other programs are read from growing files of frames."""
+"""The board: all agents, kept up to date from their logs, and the changes since a version.
+Agents of other programs are read from growing files of frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from zot.observe.tables import facts_of
 from zot.swarm.agent import AgentSummary, Stage
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import LogFollower, Roster, shared_streams
-from zot.swarm.task import LogRow, NoSuchAgent
+from zot.swarm.rows import LogRow
+from zot.swarm.task import NoSuchAgent
 
 FRESH_SECONDS = 0.15
 """Seconds during which all browsers share one read of the logs."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from zot.observe.facts import Fact, TextAdded, ThoughtAdded, ToolArgsAdded, ToolSaid, UsedTokens
 from zot.observe.tables import facts_of
 from zot.swarm.log import read_log
-from zot.swarm.task import LogRow
+from zot.swarm.rows import LogRow
 
 BATCH_BYTES = 512 * 1024
 """Bytes of log per event."""

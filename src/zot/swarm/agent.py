@@ -12,24 +12,8 @@ from zot.ledger import Amount
 from zot.observe import Observer
 from zot.observe.facts import shared_fields
 from zot.observe.status import AgentView
-from zot.swarm.task import (
-    AgentCancelled,
-    AgentStarted,
-    AnySwarmRow,
-    Claimed,
-    Collected,
-    Exited,
-    LogRow,
-    Lost,
-    Merged,
-    Messaged,
-    Retried,
-    RunOver,
-    RunsOn,
-    Sized,
-    SwarmTask,
-    TreeMade,
-)
+from zot.swarm import rows
+from zot.swarm.task import SwarmTask
 from zot.swarm.worktrees import DiffSize, Worktree
 
 Stage = Literal["queued", "working", "needs_you", "done", "failed", "cancelled", "lost"]
@@ -101,7 +85,7 @@ class SwarmAgent:
         self.merge_commit = ""
         """The commit of that merge in the checkout."""
         self.size = DiffSize()
-        self.claim = Claimed(0, "")
+        self.claim = rows.Claimed(0, "")
         """The remote worker that has the task."""
         self.last_seq = 0
         """The agent's own number of the last logged frame."""
@@ -109,7 +93,7 @@ class SwarmAgent:
         self._error = ""
         self._last_run = ""
         self._collected = ""
-        self.runs_on = RunsOn(task.model)
+        self.runs_on = rows.RunsOn(task.model)
         self._said = ""
         """Error message of its last process."""
         self._changed = task.created
@@ -122,14 +106,14 @@ class SwarmAgent:
 
     # --- rows --------------------------------------------------------------------------------
 
-    def take(self, row: LogRow) -> None:
+    def take(self, row: rows.LogRow) -> None:
         before = self.stage
         if before == "working":
             self._worked += max(0.0, row.at - self._row_at)
         self._row_at = row.at
         if str(row.frame.get("type", "")).startswith("swarm_"):
             try:
-                self._apply(msgspec.convert(row.frame, AnySwarmRow))
+                self._apply(msgspec.convert(row.frame, rows.AnySwarmRow))
             except msgspec.ValidationError:
                 pass  # a row kind of a newer zot
         else:
@@ -140,51 +124,46 @@ class SwarmAgent:
         if self.stage != before:
             self._changed = row.at
 
-    def _apply(self, row: AnySwarmRow) -> None:
+    def _apply(self, row: rows.AnySwarmRow) -> None:
         match row:
-            case Messaged():
+            case rows.Messaged():
                 self.take_message(row.run, row.text)
-            case TreeMade():
+            case rows.TreeMade():
                 self.tree = row.tree
-            case Claimed():
+            case rows.Claimed():
                 self.claim = row
-            case AgentStarted():
+            case rows.AgentStarted():
                 self.attempt = row.attempt
                 self.alive, self.kept = True, False
                 self._did_something = False
                 self._observer.end("its process was cut off")
-            case RunOver():
+            case rows.RunOver():
                 self.waiting.pop(row.run, None)
                 self._last_run = row.run
                 self._outcome, self._error = row.outcome, row.error
                 self.crashes = self.kills = 0
-            case Exited():
+            case rows.Exited():
                 if self.waiting:
                     self._died(by_signal=row.code < 0)
                     self._said = _complaint(row.said)
                 self.alive, self.kept = False, True
                 self._observer.end(f"exit code {row.code}")
-            case AgentCancelled():
+            case rows.AgentCancelled():
                 self.cancelled = True
                 self._last_run = next(iter(self.waiting), self._last_run)
                 self.waiting.clear()
-            case Lost():
+            case rows.Lost():
                 self.lost = row.reason
                 self._last_run = next(iter(self.waiting), self._last_run)
-            case Retried():
+            case rows.Retried():
                 self.lost, self.crashes, self.kills, self.cancelled = "", 0, 0, False
-            case Sized() | Merged() | Collected() | RunsOn():
-                self._apply_afterwards(row)
-
-    def _apply_afterwards(self, row: Sized | Merged | Collected | RunsOn) -> None:
-        match row:
-            case Sized():
+            case rows.Sized():
                 self.size = row.size
-            case Merged():
+            case rows.Merged():
                 self.merged, self.merge_commit = row.tip, row.commit
-            case Collected():
+            case rows.Collected():
                 self._collected = row.run
-            case RunsOn():
+            case rows.RunsOn():
                 self.runs_on = row
 
     def _died(self, *, by_signal: bool) -> None:

@@ -30,7 +30,8 @@ from zot.lines import encode_line
 from zot.swarm import commands
 from zot.swarm.agent import AgentSummary, SwarmAgent
 from zot.swarm.log import LEDGER, AgentFolder, Roster, agent_folders, read_log
-from zot.swarm.task import BadTask, LogRow, SwarmError, SwarmTask, new_id, pick
+from zot.swarm.rows import LogRow
+from zot.swarm.task import BadTask, SwarmError, SwarmTask, new_id, pick
 
 TEMPORARY = Path("/tmp")
 """Parent of short socket paths. Not TMPDIR: programs of one user may have different ones."""

@@ -15,8 +15,9 @@ from msgspec import Struct
 from zot.files import ensure_dir, read_bytes, sync_dir, write_atomic
 from zot.lines import LINE_ERRORS, LineCutter, write_all
 from zot.observe.facts import fields_of, list_of, text_of_blocks
+from zot.swarm import rows
 from zot.swarm.agent import AgentSummary, Stage, SwarmAgent
-from zot.swarm.task import AnySwarmRow, LogRow, SwarmError, SwarmTask
+from zot.swarm.task import SwarmError, SwarmTask
 from zot.swarm.worktrees import DiffSize
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ CHUNK = 256 * 1024
 STREAM_OVER = b'{"type":"stream_over"}'
 """Last row of a shared stream: it has ended."""
 OVER: frozenset[Stage] = frozenset({"done", "failed", "cancelled", "lost"})
-_row = msgspec.json.Decoder(LogRow)
+_row = msgspec.json.Decoder(rows.LogRow)
 
 
 class AgentFolder:
@@ -75,7 +76,7 @@ class LogWriter:
     """Appends rows. A row that a crash cut off is truncated before the next write. The file is open
     only while rows are written, so that agents that have ended hold no descriptor."""
 
-    def __init__(self, path: Path, take: Callable[[LogRow], None] | None = None) -> None:
+    def __init__(self, path: Path, take: Callable[[rows.LogRow], None] | None = None) -> None:
         """Call `take` with each row already in the log."""
         self._path = path
         self._seq = end = 0
@@ -92,25 +93,25 @@ class LogWriter:
             self._fd = os.open(self._path, flags, 0o600)
         return self._fd
 
-    def frame(self, line: bytes) -> LogRow | None:
+    def frame(self, line: bytes) -> rows.LogRow | None:
         """Append a frame as the agent wrote it; None: it is not a JSON object and was dropped."""
         fields = fields_of(line)
         return self._append(line, fields) if fields else None
 
-    def row(self, row: AnySwarmRow, *, sync: bool = False) -> LogRow:
+    def row(self, row: rows.AnySwarmRow, *, sync: bool = False) -> rows.LogRow:
         line = msgspec.json.encode(row)
         kept = self._append(line, msgspec.json.decode(line))
         if sync:
             os.fsync(self._open())
         return kept
 
-    def _append(self, line: bytes, fields: dict[str, object]) -> LogRow:
+    def _append(self, line: bytes, fields: dict[str, object]) -> rows.LogRow:
         self._seq += 1
         at = round(time.time(), 3)
         write_all(
             self._open(), b'{"seq":%d,"at":%.3f,"frame":%b}\n' % (self._seq, at, line.strip())
         )
-        return LogRow(self._seq, at, fields)
+        return rows.LogRow(self._seq, at, fields)
 
     def close(self) -> None:
         """Close the file; the next row opens it again."""
@@ -132,7 +133,7 @@ def start_of_last(log: Path, most: int) -> int:
         return 0
 
 
-def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
+def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, rows.LogRow]]:
     """Yield the complete rows from a position on, each with the position after it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -151,7 +152,7 @@ def read_log(path: Path, start: int = 0) -> Iterator[tuple[int, LogRow]]:
         os.close(fd)
 
 
-def _decoded(line: bytes) -> LogRow | None:
+def _decoded(line: bytes) -> rows.LogRow | None:
     """Decode a row; a bare frame, as programs write it, becomes a row with number and time 0."""
     if line.startswith(b'{"seq":'):
         try:
@@ -159,7 +160,7 @@ def _decoded(line: bytes) -> LogRow | None:
         except LINE_ERRORS:
             return None
     fields = fields_of(line)
-    return LogRow(0, 0.0, fields) if fields else None
+    return rows.LogRow(0, 0.0, fields) if fields else None
 
 
 # --- following ----------------------------------------------------------------------------------
@@ -176,7 +177,7 @@ class LogFollower:
         self.log = log
         self._position = 0
 
-    def take(self, row: LogRow) -> None:
+    def take(self, row: rows.LogRow) -> None:
         raise NotImplementedError
 
     def summary(self) -> AgentSummary:
@@ -206,7 +207,7 @@ class FollowedAgent(LogFollower):
         self.agent = SwarmAgent(task)
         self.answer = ""
 
-    def take(self, row: LogRow) -> None:
+    def take(self, row: rows.LogRow) -> None:
         self.agent.take(row)
         match row.frame.get("type"):
             case "user_message":

@@ -15,22 +15,11 @@ from zot.errors import ConfigError, ZotError
 from zot.home import own_command, own_environ
 from zot.ledger import Ledger
 from zot.provider import catalog
+from zot.swarm import rows
 from zot.swarm.agent import Stage, SwarmAgent
 from zot.swarm.child import AgentChild, AgentDoor, ChildGone
 from zot.swarm.log import LEDGER, AgentFolder, LogWriter, agent_folders
-from zot.swarm.task import (
-    AgentStarted,
-    AnySwarmRow,
-    Exited,
-    Lost,
-    Merged,
-    RunOver,
-    RunsOn,
-    Sized,
-    SwarmError,
-    SwarmTask,
-    TreeMade,
-)
+from zot.swarm.task import SwarmError, SwarmTask
 from zot.swarm.worktrees import Worktree, Worktrees
 
 if TYPE_CHECKING:
@@ -76,7 +65,7 @@ class Supervised:
             self.agent.take(row)
         return True
 
-    def note(self, row: AnySwarmRow, *, sync: bool = False) -> None:
+    def note(self, row: rows.AnySwarmRow, *, sync: bool = False) -> None:
         self.agent.take(self.log.row(row, sync=sync))
         if not self.agent.alive:
             self.log.close()
@@ -139,7 +128,7 @@ class AgentRunner:
             merged = by_branch.get(move.source, owner) if move is not None else None
             if move is not None and merged is not None and merged.agent.merged != move.tip:
                 commit = "" if tree.kind == "copy" else move.new
-                merged.note(Merged(move.tip, move.squash, commit), sync=True)
+                merged.note(rows.Merged(move.tip, move.squash, commit), sync=True)
 
     async def finish_kept(self) -> None:
         """Commit the work of agents that had ended when the last supervisor died. A remote agent
@@ -161,14 +150,14 @@ class AgentRunner:
                     await self._keep(supervised, tree)
             except ZotError as error:
                 sys.stderr.write(f"{supervised.folder.id}: {error}\n")
-            supervised.note(Exited(0))
+            supervised.note(rows.Exited(0))
 
     def schedule(self) -> None:
         agents = {id: supervised.agent for id, supervised in self.agents.items()}
         for supervised in self.agents.values():
             reason = blocked_by(supervised.agent, agents)
             if supervised.agent.stage == "queued" and reason:
-                supervised.note(Lost(reason), sync=True)
+                supervised.note(rows.Lost(reason), sync=True)
         for id in next_agents(agents, self._slots):
             supervised = self.agents[id]
             supervised.agent.alive = True
@@ -196,7 +185,7 @@ class AgentRunner:
 
     def _fail(self, supervised: Supervised, error: str) -> None:
         for run in list(supervised.agent.waiting):
-            supervised.note(RunOver(run, "failed", error), sync=True)
+            supervised.note(rows.RunOver(run, "failed", error), sync=True)
 
     async def _keep_failed(self, supervised: Supervised, error: str) -> None:
         """Commit the work done before a failure; if that fails, the agent is lost."""
@@ -207,14 +196,14 @@ class AgentRunner:
             await self._keep(supervised, agent.tree)
         except (ZotError, OSError) as refused:
             text = f"its work in {agent.tree.path!r} could not be committed: {refused}"
-            supervised.note(Lost(text), sync=True)
+            supervised.note(rows.Lost(text), sync=True)
         else:
-            supervised.note(Exited(1, error))
+            supervised.note(rows.Exited(1, error))
 
     def _after(self, supervised: Supervised) -> None:
         agent = supervised.agent
         if agent.waiting and agent.gives_up:
-            supervised.note(Lost(agent.gives_up), sync=True)
+            supervised.note(rows.Lost(agent.gives_up), sync=True)
         self.schedule()
 
     async def tree(self, supervised: Supervised) -> Worktree:
@@ -230,7 +219,7 @@ class AgentRunner:
                 base=task.base,
                 shared=task.here,
             )
-            supervised.note(TreeMade(tree), sync=True)
+            supervised.note(rows.TreeMade(tree), sync=True)
             return tree
         if not Path(agent.tree.cwd).is_dir():
             raise SwarmError(f"its directory {agent.tree.cwd!r} is gone")
@@ -252,7 +241,7 @@ class AgentRunner:
         child.start(_command(agent.task, supervised.folder), tree.cwd, environment)
         supervised.child = child
         supervised.held_back = []
-        supervised.note(AgentStarted(agent.attempt + 1, child.pid))
+        supervised.note(rows.AgentStarted(agent.attempt + 1, child.pid))
         try:
             asks = ("approvals",) if agent.task.approve else ()
             hello = await child.request("hello", features=(*FEATURES, *asks))
@@ -275,14 +264,14 @@ class AgentRunner:
         self.ledger.release(self._pids() - {str(child.pid)})
         if not agent.waiting:
             await self._keep(supervised, tree)
-        supervised.note(Exited(code, child.stderr if agent.waiting else ""))
+        supervised.note(rows.Exited(code, child.stderr if agent.waiting else ""))
 
     def _note_model(self, supervised: Supervised, provider: str, model: str) -> None:
         window = 0
         with contextlib.suppress(ConfigError, KeyError):  # a provider or model the user defined
             listed = catalog.find(provider, model)
             window = listed.context_window if listed.source == "catalog" else 0
-        runs_on = RunsOn(model, window)
+        runs_on = rows.RunsOn(model, window)
         if runs_on != supervised.agent.runs_on:
             supervised.note(runs_on)
 
@@ -317,12 +306,12 @@ class AgentRunner:
         if not supervised.run_over.is_set():
             raise ChildGone("the agent's process has ended")
         if supervised.held:
-            supervised.note(Lost(supervised.held), sync=True)
+            supervised.note(rows.Lost(supervised.held), sync=True)
             raise RunIsHeld(supervised.held)
         outcome, error = supervised.agent.outcome()
         if outcome == "limit" and used_up:
             error = used_up
-        supervised.note(RunOver(run, outcome, error), sync=True)
+        supervised.note(rows.RunOver(run, outcome, error), sync=True)
 
     def book_time(self) -> None:
         """Record the agents' working time in the ledger, if minutes are limited."""
@@ -381,7 +370,7 @@ class AgentRunner:
         """Commit its work: a branch survives the loss of a directory."""
         message = commit_message(supervised.agent.task)
         await asyncio.to_thread(self.trees.commit, tree, message)
-        supervised.note(Sized(await asyncio.to_thread(self.trees.size, tree)))
+        supervised.note(rows.Sized(await asyncio.to_thread(self.trees.size, tree)))
 
 
 def commit_message(task: SwarmTask) -> str:
@@ -389,15 +378,15 @@ def commit_message(task: SwarmTask) -> str:
     return f"zot: {first[0][:60]}"
 
 
-def _stored_end(run: str, end: Any) -> RunOver:
+def _stored_end(run: str, end: Any) -> rows.RunOver:
     """Return the end of a run that finished while no supervisor listened."""
     fields = end if isinstance(end, dict) else {}
     error = str(fields.get("error") or "")
     if fields.get("stop") == "aborted":
-        return RunOver(run, "aborted")
+        return rows.RunOver(run, "aborted")
     if error:
-        return RunOver(run, "limit" if fields.get("code") == "limit" else "failed", error)
-    return RunOver(run, "answered")
+        return rows.RunOver(run, "limit" if fields.get("code") == "limit" else "failed", error)
+    return rows.RunOver(run, "answered")
 
 
 def _pause(deaths: int) -> float:

@@ -20,13 +20,12 @@ import msgspec
 from zot.errors import ZotError
 from zot.files import ensure_dir, lock_file
 from zot.lines import LINE_ERRORS, encode_line
-from zot.swarm import commands
-from zot.swarm.agent import SwarmAgent
+from zot.swarm import commands, rows
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
 from zot.swarm.snapshot import clear_temporary_indexes
-from zot.swarm.task import AgentCancelled, Collected, Merged, Messaged, Retried, SwarmError, pick
+from zot.swarm.task import SwarmError, pick
 from zot.swarm.temporal.config import start_engine
 from zot.swarm.temporal.remote import RemoteAgent
 from zot.swarm.worktrees import Worktree
@@ -71,7 +70,8 @@ class SwarmSupervisor:
             await self._runner.finish_kept()
             await self._runner.settle_merges()
             self._runner.schedule()
-            if any(s.agent.task.engine and _is_open(s.agent) for s in self._runner.agents.values()):
+            remote = [s.agent for s in self._runner.agents.values() if s.agent.task.engine]
+            if any(agent.goes_on or not agent.kept for agent in remote):
                 trying = asyncio.create_task(self._keep_trying_engine())
             await self._until_idle()
         finally:
@@ -136,45 +136,25 @@ class SwarmSupervisor:
             case commands.ListAgents():
                 return [supervised.agent.summary() for supervised in self._runner.agents.values()]
             case commands.Send():
-                await self._ready(command.agent)
-                return self._send(self._pick(command.agent), command.text)
+                return self._send(await self._startable(command.agent), command.text)
             case commands.TellAgent():
                 return await self._child(command.agent).request(command.type, **command.fields)
             case commands.CancelAgent():
                 return await self._cancel(self._pick(command.agent))
             case commands.RetryAgent():
-                await self._ready(command.agent)
-                return self._retry(self._pick(command.agent))
-            case commands.CollectAnswer():
-                return self._pick(command.agent).note(Collected(command.run), sync=True)
-            case commands.StopSupervisor():
-                self._stopping.set()
-                return None
-            case _:
-                return await self._do_with_work(command)
-
-    async def _do_with_work(
-        self,
-        command: commands.DiffAgent
-        | commands.MergeAgent
-        | commands.RemoveAgent
-        | commands.CollectGarbage,
-    ) -> Any:
-        match command:
+                return self._retry(await self._startable(command.agent))
             case commands.DiffAgent():
-                supervised = self._pick(command.agent)
-                tree = self._has_tree(supervised)
-                if self._runner.elsewhere is not None and supervised.agent.task.engine:
-                    diff = await self._runner.elsewhere.diff(supervised)
-                    if diff is not None:
-                        return diff
-                return await asyncio.to_thread(self._runner.trees.diff, tree)
+                return await self._diff(self._pick(command.agent))
             case commands.MergeAgent():
                 return await self._merge(self._pick(command.agent), squash=command.squash)
+            case commands.CollectAnswer():
+                return self._pick(command.agent).note(rows.Collected(command.run), sync=True)
             case commands.RemoveAgent():
                 return await self._remove(self._pick(command.agent))
             case commands.CollectGarbage():
                 return await self._collect(try_only=command.try_only)
+            case commands.StopSupervisor():
+                return self._stopping.set()
         assert_never(command)
 
     def _pick(self, beginning: str) -> Supervised:
@@ -203,9 +183,12 @@ class SwarmSupervisor:
                     sys.stderr.write(f"{said}\n")
             await asyncio.sleep(ENGINE_SECONDS)
 
-    async def _ready(self, beginning: str) -> None:
-        if self._pick(beginning).agent.task.engine:
+    async def _startable(self, beginning: str) -> Supervised:
+        """Return the agent, with its engine started if it has one."""
+        supervised = self._pick(beginning)
+        if supervised.agent.task.engine:
             await self._start_engine()
+        return supervised
 
     def _child(self, beginning: str) -> AgentDoor:
         supervised = self._pick(beginning)
@@ -238,7 +221,7 @@ class SwarmSupervisor:
 
     def _send(self, supervised: Supervised, text: str) -> str:
         run = f"{supervised.folder.id}-{supervised.agent.runs + 1}"
-        supervised.note(Messaged(run, text), sync=True)
+        supervised.note(rows.Messaged(run, text), sync=True)
         self._runner.schedule()
         return run
 
@@ -248,7 +231,7 @@ class SwarmSupervisor:
         if supervised.agent.task.engine:
             await self._cancel_elsewhere(supervised)
         else:
-            supervised.note(AgentCancelled(), sync=True)
+            supervised.note(rows.AgentCancelled(), sync=True)
             if supervised.child is not None:
                 with contextlib.suppress(ChildGone):
                     await supervised.child.request("abort")
@@ -261,7 +244,7 @@ class SwarmSupervisor:
         except ZotError:
             if not supervised.agent.alive:
                 await RemoteAgent(self._runner, supervised).settle()
-            supervised.note(AgentCancelled(), sync=True)
+            supervised.note(rows.AgentCancelled(), sync=True)
         else:
             await engine.cancel(supervised)
 
@@ -271,11 +254,19 @@ class SwarmSupervisor:
             raise SwarmError(f"{supervised.folder.id} is {agent.stage}: there is nothing to retry")
         if agent.stage == "done":
             raise SwarmError(f"{supervised.folder.id} is done: `zot swarm send` tells it more")
-        supervised.note(Retried(), sync=True)
+        supervised.note(rows.Retried(), sync=True)
         supervised.resume_held = bool(agent.waiting)
         if not agent.waiting:
             self._send(supervised, RETRY_TEXT)
         self._runner.schedule()
+
+    async def _diff(self, supervised: Supervised) -> str:
+        tree = self._has_tree(supervised)
+        if self._runner.elsewhere is not None and supervised.agent.task.engine:
+            diff = await self._runner.elsewhere.diff(supervised)
+            if diff is not None:
+                return diff
+        return await asyncio.to_thread(self._runner.trees.diff, tree)
 
     async def _merge(self, supervised: Supervised, *, squash: bool) -> str:
         if supervised.agent.alive:
@@ -285,7 +276,7 @@ class SwarmSupervisor:
         merge = self._runner.trees.merge
         async with self._changing[tree.origin]:
             tip, commit = await asyncio.to_thread(merge, tree, message, squash=squash)
-        supervised.note(Merged(tip, squash, commit), sync=True)
+        supervised.note(rows.Merged(tip, squash, commit), sync=True)
         return commit or tip
 
     async def _remove(self, supervised: Supervised) -> None:
@@ -322,11 +313,6 @@ class SwarmSupervisor:
             except ZotError as error:  # a broken repository; collect the others
                 sys.stderr.write(f"{supervised.folder.id}: {error}\n")
         return freed
-
-
-def _is_open(agent: SwarmAgent) -> bool:
-    """Whether a worker has something left to do or to deliver."""
-    return agent.goes_on or not agent.kept
 
 
 def _folders(supervised: Supervised) -> list[Path]:

@@ -13,7 +13,7 @@ from zot.errors import Cancelled, ZotError
 from zot.swarm.agent import AgentSummary
 from zot.swarm.local import LocalSwarm
 from zot.swarm.log import AgentAnswer, Roster, agent_folders, collect, read_log, start_of_last
-from zot.swarm.task import LogRow
+from zot.swarm.rows import LogRow
 from zot.tui.markdown import MarkdownBlock
 
 if TYPE_CHECKING:

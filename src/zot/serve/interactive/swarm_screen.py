@@ -14,7 +14,7 @@ from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
 from zot.serve.interactive.swarm_feed import SwarmFeed
 from zot.swarm.agent import AgentSummary, by_need, shown_age
 from zot.swarm.local import LocalSwarm
-from zot.swarm.task import LogRow
+from zot.swarm.rows import LogRow
 from zot.tui.blocks import UserBlock
 from zot.tui.cells import EMPTY, Line, clean, clip, padded, plain, visible, window, wrap
 from zot.tui.editor import Editor

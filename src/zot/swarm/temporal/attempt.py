@@ -17,10 +17,11 @@ import msgspec
 
 from zot.errors import ZotError
 from zot.files import write_atomic
+from zot.swarm import rows
 from zot.swarm.child import ChildGone
 from zot.swarm.log import AgentFolder, read_log
 from zot.swarm.runner import AgentRunner, Supervised, commit_message
-from zot.swarm.task import LogRow, SwarmError, TreeMade
+from zot.swarm.task import SwarmError
 from zot.swarm.temporal.hub import HubClient
 from zot.swarm.temporal.remote import Claim, Order, OrderReply
 from zot.swarm.temporal.work import CarriedWork, RepositoryCopy
@@ -130,7 +131,7 @@ class TaskAttempt:
         agent.attempt = self._claim.started
         agent.last_seq = self._claim.last_seq
         supervised.resume_held = self._claim.resume_held
-        supervised.note(TreeMade(self._tree))
+        supervised.note(rows.TreeMade(self._tree))
 
     # --- running -----------------------------------------------------------------------------
 
@@ -169,10 +170,10 @@ class TaskAttempt:
             await self._send(rows)
             self._runs_left -= ends
 
-    def _new_rows(self) -> Iterator[tuple[int, LogRow]]:
+    def _new_rows(self) -> Iterator[tuple[int, rows.LogRow]]:
         return read_log(self._supervised.folder.log, self._position)
 
-    def _rows_before_end(self) -> Iterator[tuple[int, LogRow]]:
+    def _rows_before_end(self) -> Iterator[tuple[int, rows.LogRow]]:
         left = set(self._runs_left)
         for position, row in self._new_rows():
             left.discard(_ended_run(row))
@@ -180,7 +181,7 @@ class TaskAttempt:
                 return
             yield position, row
 
-    async def _send(self, rows: list[tuple[int, LogRow]]) -> None:
+    async def _send(self, rows: list[tuple[int, rows.LogRow]]) -> None:
         lines = b"\n".join(msgspec.json.encode(row) for _, row in rows)
         await self._hub.post("rows", lines)
         self._position = rows[-1][0]
@@ -260,7 +261,7 @@ class TaskAttempt:
         bundle.unlink()
 
 
-def _ended_run(row: LogRow) -> str:
+def _ended_run(row: rows.LogRow) -> str:
     """Return the run whose end the row reports; empty: none."""
     return str(row.frame["run"]) if row.frame.get("type") == RUN_OVER else ""
 

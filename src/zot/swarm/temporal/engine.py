@@ -26,8 +26,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from zot.bugs import complain
 from zot.errors import ZotError
 from zot.git import top_level
+from zot.swarm import rows
 from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.task import AgentCancelled, Lost, NoSuchAgent, SwarmError, SwarmTask
+from zot.swarm.task import NoSuchAgent, SwarmError, SwarmTask
 from zot.swarm.temporal.config import TemporalConfig, hub_token
 from zot.swarm.temporal.hub import Hub
 from zot.swarm.temporal.remote import POLL_SECONDS, RemoteAgent
@@ -192,7 +193,7 @@ class TemporalEngine:
         """Store the work delivered so far, log the cancel, and notify its worker."""
         if not supervised.agent.alive:
             await self.remote(supervised.folder.id).settle()
-        supervised.note(AgentCancelled(), sync=True)
+        supervised.note(rows.AgentCancelled(), sync=True)
         self._do(self._cancel(supervised))
 
     async def diff(self, supervised: Supervised) -> str | None:
@@ -285,9 +286,9 @@ class TemporalEngine:
         if status in ENDED_BY_HAND or status == WorkflowExecutionStatus.CANCELED:
             await self.remote(id).settle()
         if status in ENDED_BY_HAND:
-            supervised.note(Lost(ENDED_BY_HAND[status]), sync=True)
+            supervised.note(rows.Lost(ENDED_BY_HAND[status]), sync=True)
         elif status == WorkflowExecutionStatus.CANCELED:
-            supervised.note(AgentCancelled(), sync=True)
+            supervised.note(rows.AgentCancelled(), sync=True)
         else:
             await self._begin(supervised)
 

@@ -18,18 +18,10 @@ from msgspec.structs import replace
 
 from zot.files import read_bytes
 from zot.lines import write_all
+from zot.swarm import rows
 from zot.swarm.child import ANSWER_SECONDS, ChildGone
 from zot.swarm.runner import AgentRunner, Supervised, commit_message
-from zot.swarm.task import (
-    AnySwarmRow,
-    Claimed,
-    Exited,
-    LogRow,
-    Lost,
-    RunOver,
-    SwarmError,
-    SwarmTask,
-)
+from zot.swarm.task import SwarmError, SwarmTask
 from zot.swarm.temporal.work import StoredWork
 from zot.swarm.worktrees import TreeOrigin
 
@@ -159,7 +151,7 @@ class RemoteAgent:
             await self.give_up()
             self._refuse_old(attempt)
             self._child = RemoteChild()
-            self._supervised.note(Claimed(attempt, worker), sync=True)
+            self._supervised.note(rows.Claimed(attempt, worker), sync=True)
             self._stopping = None
         self._rows_taken = 0  # a worker starts a new log after each claim
         await self._end_here()
@@ -196,10 +188,10 @@ class RemoteAgent:
             return
         await self.settle()
         if agent.waiting and agent.gives_up:
-            self._supervised.note(Lost(agent.gives_up), sync=True)
+            self._supervised.note(rows.Lost(agent.gives_up), sync=True)
         if used_up:
             for run in list(agent.waiting):
-                self._supervised.note(RunOver(run, "limit", used_up), sync=True)
+                self._supervised.note(rows.RunOver(run, "limit", used_up), sync=True)
         self._runner.schedule()
 
     async def give_up(self) -> None:
@@ -208,7 +200,7 @@ class RemoteAgent:
         if not supervised.agent.kept:
             if not supervised.agent.goes_on:
                 await self.settle()
-            supervised.note(Exited(-9, "its worker is gone"))
+            supervised.note(rows.Exited(-9, "its worker is gone"))
         self._child.hang_up()
         supervised.child = None
 
@@ -231,7 +223,7 @@ class RemoteAgent:
         """Append numbered rows of the worker's log; return the number of the last one stored."""
         supervised = self._supervised
         for line in lines:
-            row = msgspec.json.decode(line, type=LogRow)
+            row = msgspec.json.decode(line, type=rows.LogRow)
             if row.seq <= self._rows_taken:
                 continue  # resent: our answer was lost
             self._rows_taken = row.seq
@@ -239,9 +231,9 @@ class RemoteAgent:
             if not kind.startswith("swarm_"):
                 self._take_frame(msgspec.json.encode(row.frame), row.frame)
             elif kind not in OURS and not self._has(row.frame):
-                swarm_row = msgspec.convert(row.frame, AnySwarmRow)
-                if isinstance(swarm_row, RunOver) and self._stopping is not None:
-                    swarm_row = RunOver(swarm_row.run, "limit", self._used_up())
+                swarm_row = msgspec.convert(row.frame, rows.AnySwarmRow)
+                if isinstance(swarm_row, rows.RunOver) and self._stopping is not None:
+                    swarm_row = rows.RunOver(swarm_row.run, "limit", self._used_up())
                 supervised.note(swarm_row, sync=True)
         supervised.child = self._child if supervised.agent.alive else None
         if not supervised.agent.alive:

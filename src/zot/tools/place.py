@@ -19,7 +19,7 @@ from zot.provider.types import Json
 from zot.text import Frozen, nearest
 from zot.tools import paths
 from zot.tools.disk import FOLDER, Disk
-from zot.tools.edit.files import Target, load
+from zot.tools.edit.files import Target
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
     from zot.tools.process.supervisor import ProcessResult, Supervisor
@@ -146,12 +146,6 @@ class PlacedTool:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-
-    def _content_now(self, args: dict[str, Json]) -> tuple[str, bytes | None]:
-        """Return the shown path of a call's file and its content; None if it does not exist."""
-        path = self._place.resolve(args.get("path"))
-        with self._place.target(path, create=False) as target:
-            return self._place.shown(path), load(target)
 
 
 def _check_kind(folder: int, name: str, path: Path) -> None:

@@ -14,7 +14,7 @@ from zot.core.tool import ToolContext, ToolOutput
 from zot.errors import ToolError
 from zot.provider.types import Image, Json, Text
 from zot.tools import paths
-from zot.tools.edit.endings import BOM
+from zot.tools.edit.text import BOM
 from zot.tools.place import Place, PlacedTool
 
 MAX_LINES = 2000

@@ -93,7 +93,7 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
 NAMES = tuple(TOLD)
 MODULES = {
     "read": "read",
-    "write": "edit.write",
+    "write": "edit.edit",
     "edit": "edit.edit",
     "bash": "bash",
     "glob": "search.glob",

@@ -17,6 +17,7 @@ from zot.tools import registry
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
     from zot.core.shell import Program, ShellOutput, Tell
+    from zot.tools.edit.edit import EditedFiles
     from zot.tools.jail.jail import Jail
 
 SHORT = 2_000
@@ -81,24 +82,21 @@ class BuiltinTools(ReadySource):
     # --- Files -------------------------------------------------------------------------------
 
     def content(self, path: str) -> bytes | None:
-        from zot.tools.edit import restore
-
-        return restore.content(self._place.get(), path)
+        return self._files().content(path)
 
     def put(self, path: str, content: bytes | None, expected: bytes | None) -> None:
-        from zot.tools.edit import restore
-
-        restore.put(self._place.get(), path, content, expected)
+        self._files().put(path, content, expected)
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
-        from zot.tools.edit import restore
-
-        return restore.diff(before, after)
+        return self._files().diff(before, after)
 
     def planned(self, call: ToolCall) -> PlannedChange | None:
-        from zot.tools.edit import restore
+        return self._files().planned(call)
 
-        return restore.planned(self._place.get(), call)
+    def _files(self) -> EditedFiles:
+        from zot.tools.edit.edit import EditedFiles
+
+        return EditedFiles(self._place.get())
 
     # --- Shell -------------------------------------------------------------------------------
 

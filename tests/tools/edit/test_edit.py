@@ -20,11 +20,9 @@ from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools.edit import files
-from zot.tools.edit.edit import Edit
-from zot.tools.edit.endings import Normalized
+from zot.tools.edit.edit import Edit, Write
 from zot.tools.edit.replace import apply
-from zot.tools.edit.textdiff import diff
-from zot.tools.edit.write import Write
+from zot.tools.edit.text import Normalized, diff
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from support.tools import call, text
 from tests.support.around import place_at
 from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
-from zot.tools.edit.write import Write
+from zot.tools.edit.edit import Write
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ from zot.core.tool import ToolContext
 from zot.errors import ToolError
 from zot.tools.edit import files
 from zot.tools.place import Place
-from zot.tools.edit.write import Write
+from zot.tools.edit.edit import Write
 folder = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], check=True)
 def greedy(fd, data, at, pwrite=os.pwrite):

@@ -8,8 +8,10 @@ without one there is no result. Pure functions; rewrite.py puts the new text the
 
 from __future__ import annotations
 
+import json
 import re
-from functools import cached_property
+from collections.abc import Iterator
+from functools import cached_property, partial
 
 from msgspec import structs
 
@@ -216,3 +218,36 @@ def meant(spots: list[Spot]) -> Spot | None:
         if all(mine < other.overlooked - {TRAILING} for other in spots if other is not spot):
             return spot
     return None
+
+
+# --- escapes ---------------------------------------------------------------------------------
+
+
+def unescaped(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """Yield both texts with one level of superfluous escaping removed, in several ways."""
+    for undo in (_all_escapes, _newlines, partial(_quotes, '"'), partial(_quotes, "'")):
+        before, after = undo(old), undo(new)
+        if before is not None and after is not None and before != old:
+            yield before, after
+
+
+def _all_escapes(text: str) -> str | None:
+    try:
+        value = str(json.loads(f'"{text}"'))
+        value.encode()
+    except ValueError:
+        return None  # not JSON, or half a character
+    return value
+
+
+def _newlines(text: str) -> str | None:
+    if "\n" in text:
+        return None
+    lines = text.replace("\\t", "\t").split("\\n")
+    # An odd number of quotes means an escape inside a string, which has to stay.
+    odd = any(line.count(quote) % 2 for line in lines for quote in "\"'`")
+    return None if odd else "\n".join(lines)
+
+
+def _quotes(quote: str, text: str) -> str | None:
+    return None if re.search(rf"(?<!\\){quote}", text) else text.replace(f"\\{quote}", quote)

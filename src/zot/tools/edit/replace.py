@@ -16,9 +16,8 @@ from zot.errors import ToolError
 from zot.provider.types import Json
 from zot.text import Frozen, whole_characters
 from zot.tools.edit import lenient, rewrite
-from zot.tools.edit.endings import BOM, Normalized
-from zot.tools.edit.gaps import Unclear
 from zot.tools.edit.lenient import SearchedText, Spot
+from zot.tools.edit.text import BOM, Normalized
 
 NEAREST_SECONDS = 0.4
 NEAREST_LINES = 15
@@ -144,7 +143,7 @@ def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -
     spots = page.find(texts[0])
     escaped = False
     if not spots:
-        for unescaped in rewrite.unescaped(*texts):
+        for unescaped in lenient.unescaped(*texts):
             if spots := page.find(unescaped[0]):
                 texts, escaped = unescaped, True
                 break
@@ -159,7 +158,7 @@ def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -
     words = ", ".join(sorted(spot.overlooked | ({lenient.ESCAPES} if escaped else set())))
     try:
         changes = rewrite.changes(page, spot, *texts)
-    except Unclear as error:
+    except rewrite.Unclear as error:
         raise ToolError(
             f"{what} is not in {name} as it was sent; it is there with other {words}, but"
             f" {error}. Send it as it is:\n{_shown(page, [spot])}"

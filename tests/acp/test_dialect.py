@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.acp import AcpSchema, outline
 
-from zot.acp import calls, commands, questions, shapes
+from zot.acp import calls, commands, shapes
 from zot.acp.commands import SessionAbilities, lenient
-from zot.acp.content import prompt_content
-from zot.acp.history import history
-from zot.acp.updates import UpdateEncoder, fault_of, outcome
+from zot.acp.session import prompt_content
+from zot.acp.updates import UpdateEncoder, fault_of, history, outcome
 from zot.core import events
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
 from zot.core.tool import title_of
@@ -330,11 +329,11 @@ def test_any_arguments_are_a_plan_or_none(args: Any) -> None:
 @given(JSON)
 def test_any_answer_to_a_question_is_understood(answer: Any) -> None:
     raw = RpcAnswer(1, msgspec.Raw(json.dumps(answer).encode()))
-    assert questions.decision(raw) == "deny"
+    assert calls.decision(raw) == "deny"
     for method in ("confirm", "select", "input", "editor"):
         ask = events.ExtensionAsk("t", id="1", extension="x", method=method, options=("a",))  # type: ignore[arg-type]
-        assert not questions.form_answer(ask, raw).confirmed
-        assert not questions.button_answer(ask, raw).confirmed
+        assert not calls.form_answer(ask, raw).confirmed
+        assert not calls.button_answer(ask, raw).confirmed
 
 
 @pytest.mark.parametrize("method", ["confirm", "select", "input", "editor"])
@@ -342,12 +341,12 @@ def test_questions_are_what_the_schema_says(schema: AcpSchema, method: Any) -> N
     ask = events.ExtensionAsk(
         "t", "m", ("a", "b"), "hint", "start", id="1", extension="x", method=method
     )
-    schema.check("CreateElicitationRequest", shown(questions.form("s", ask)))
-    asked = questions.buttons("s", ask)
+    schema.check("CreateElicitationRequest", shown(calls.form("s", ask)))
+    asked = calls.buttons("s", ask)
     assert (asked is None) == (method in ("input", "editor"))
     if asked is not None:
         schema.check("RequestPermissionRequest", shown(asked))
-    assert questions.form_answer(ask, RpcAnswer(1, fault=RpcFault(-1))).cancelled
+    assert calls.form_answer(ask, RpcAnswer(1, fault=RpcFault(-1))).cancelled
 
 
 # --- history ---------------------------------------------------------------------------------

@@ -1,4 +1,9 @@
-"""A tool call as an editor shows it: title, kind, files, output, plan."""
+"""Tool calls as an editor shows them (title, kind, files, output, plan), and questions to its user.
+No I/O.
+
+A dialog of an extension becomes a form if the client supports forms; else a permission with
+buttons.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,19 @@ import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import msgspec
+from msgspec import Struct
+
 from zot.acp import shapes
+from zot.core import events
 from zot.core.changes import ShownChange
+from zot.core.source import CANCELLED, PersonAnswer
+from zot.core.tool import shortened, title_of
+from zot.jsonrpc import RpcAnswer
 from zot.provider.types import Image, Text, ToolCall
+from zot.runtime.approval import Decision
+from zot.text import prepared
+from zot.wire import forms
 
 KINDS: dict[str, shapes.ToolKind] = {
     "read": "read",
@@ -23,6 +38,14 @@ HEAD, TAIL = 4_000, 12_000
 PLAN_LISTS = ("entries", "todos", "plan", "items", "tasks", "steps")
 PLAN_TEXTS = ("content", "text", "title", "step", "task", "description")
 MAX_PLAN = 200
+PERMISSION = "session/request_permission"
+DECISIONS: dict[str, Decision] = {
+    "allow_once": "allow",
+    "allow_always": "allow_session",
+    "allow_project": "allow_project",
+    "reject_once": "deny",
+}
+MAX_BUTTONS = 20
 
 
 def kind_of(name: str) -> shapes.ToolKind:
@@ -142,3 +165,114 @@ def _status(step: dict[str, object]) -> Literal["pending", "in_progress", "compl
             return "in_progress"
         case _:
             return "pending"
+
+
+# --- questions: approval -----------------------------------------------------------------------
+
+
+def permission(
+    session_id: str,
+    asked: events.ApprovalRequest,
+    wire_id: str,
+    change: ShownChange | None,
+    cwd: str,
+) -> shapes.PermissionParams:
+    call = asked.call
+    content = text_content(fenced(asked.preview))
+    shown = shapes.AskedCall(
+        wire_id,
+        title_of(call),
+        kind_of(call.name),
+        call.name,
+        content if change is None else diff_content(change),
+        locations_of(call, cwd) or None,
+        input_of(call),
+    )
+    options = [
+        shapes.PermissionOption("allow_once", "Allow", "allow_once"),
+        shapes.PermissionOption(
+            "allow_always", f"Allow {call.name} in this session", "allow_always"
+        ),
+        shapes.PermissionOption("reject_once", "Deny", "reject_once"),
+    ]
+    if asked.pattern:
+        # Before the one for the session: clients with one key per kind choose the last option of a
+        # kind, which must not be the permanent one.
+        pattern = shortened(asked.pattern, 60)
+        always = f"Always allow {pattern!r} in this project"
+        options.insert(1, shapes.PermissionOption("allow_project", always, "allow_always"))
+    return shapes.PermissionParams(session_id, shown, tuple(options))
+
+
+def decision(answer: RpcAnswer) -> Decision:
+    """Return the client's decision; anything unclear denies."""
+    return DECISIONS.get(_selected(answer), "deny")
+
+
+class _Outcome(Struct):
+    outcome: str
+    option_id: str = msgspec.field(default="", name="optionId")
+
+
+class _Permission(Struct):
+    outcome: _Outcome
+
+
+prepared(_Permission)
+
+
+def _selected(answer: RpcAnswer) -> str:
+    """Return the id of the selected option; empty: none."""
+    if answer.fault is not None:
+        return ""
+    try:
+        outcome = msgspec.json.decode(answer.result, type=_Permission).outcome
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    return outcome.option_id if outcome.outcome == "selected" else ""
+
+
+# --- questions: dialogs ----------------------------------------------------------------------
+
+
+def form(session_id: str, ask: events.ExtensionAsk) -> shapes.FormParams:
+    return shapes.FormParams(session_id, *forms.form_of(ask))
+
+
+def form_answer(ask: events.ExtensionAsk, answer: RpcAnswer) -> PersonAnswer:
+    if answer.fault is not None:
+        return CANCELLED
+    try:
+        return forms.answer_of(ask, msgspec.json.decode(answer.result))
+    except (msgspec.MsgspecError, RecursionError):
+        return CANCELLED
+
+
+def buttons(session_id: str, ask: events.ExtensionAsk) -> shapes.PermissionParams | None:
+    """Convert a dialog for a client without forms; None: it needs more than a click."""
+    options: tuple[shapes.PermissionOption, ...]
+    if ask.method == "confirm":
+        yes = shapes.PermissionOption("yes", "Yes", "allow_once")
+        options = (yes, shapes.PermissionOption("no", "No", "reject_once"))
+    elif ask.method == "select" and 0 < len(ask.options) <= MAX_BUTTONS:
+        chosen = (
+            shapes.PermissionOption(str(number), text, "allow_once")
+            for number, text in enumerate(ask.options)
+        )
+        options = (*chosen, shapes.PermissionOption("no", "Cancel", "reject_once"))
+    else:
+        return None
+    title = shortened(ask.title or ask.message or ask.extension)
+    content = text_content(ask.message) if ask.message else None
+    return shapes.PermissionParams(
+        session_id, shapes.AskedCall(ask.id, title, "other", content=content), options
+    )
+
+
+def button_answer(ask: events.ExtensionAsk, answer: RpcAnswer) -> PersonAnswer:
+    chosen = _selected(answer)
+    if ask.method == "confirm":
+        return PersonAnswer(confirmed=chosen == "yes") if chosen else CANCELLED
+    if chosen.isdecimal() and int(chosen) < len(ask.options):
+        return PersonAnswer(ask.options[int(chosen)])
+    return CANCELLED

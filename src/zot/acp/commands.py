@@ -85,15 +85,15 @@ class OfSession(_Lenient):
     session_id: str
 
 
-class KeptSession(OfSession):
+class StoredSession(OfSession):
     cwd: str
     mcp_servers: tuple[JsonObject, ...] = ()
 
 
-class LoadSession(KeptSession): ...
+class LoadSession(StoredSession): ...
 
 
-class ResumeSession(KeptSession): ...
+class ResumeSession(StoredSession): ...
 
 
 class ListSessions(_Lenient):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from msgspec import Raw
 
 from zot import __version__, jsonrpc
-from zot.acp import commands, shapes
+from zot.acp import commands
 from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
 from zot.cancel import Cancel
 from zot.errors import ZotError
@@ -72,30 +72,32 @@ class AcpServer(JsonRpcServer):
                 self.peer.answer(id, {})
             case commands.SetConfigOption(session_id, option, value):
                 changed = self.sessions.get(session_id).set_option(option, value)
-                self.peer.answer(id, shapes.ConfigResult(changed))
+                self.peer.answer(id, {"configOptions": changed})
             case _:
                 self._begin(id, request)
 
-    def _initialized(self) -> shapes.InitializeResult:
-        return shapes.InitializeResult(
-            PROTOCOL_VERSION,
-            CAPABILITIES,
-            (self._login_method(),),
-            shapes.Implementation("zot", "zot", __version__),
-        )
+    def _initialized(self) -> dict[str, Any]:
+        return {
+            "protocolVersion": PROTOCOL_VERSION,
+            "agentCapabilities": CAPABILITIES,
+            "authMethods": [self._login_method()],
+            "agentInfo": {"name": "zot", "title": "zot", "version": __version__},
+        }
 
-    def _login_method(self) -> shapes.AuthMethod:
-        name, text = "Set up a provider", "Log in to a model provider, or give its key"
+    def _login_method(self) -> dict[str, Any]:
+        name = "Set up a provider"
         if not self.abilities.terminal_auth:
             text = "Run `zot login` in a terminal, or set the provider's variable; then try again"
-            return shapes.AuthMethod(LOGIN, name, text)
-        meta = None
+            return {"id": LOGIN, "name": name, "description": text}
+        text = "Log in to a model provider, or give its key"
+        method: dict[str, Any] = {"id": LOGIN, "name": name, "description": text}
+        method |= {"type": "terminal", "args": ["--login"]}
         if "terminal-auth" in self.abilities.meta:
             # The convention before the protocol had terminal logins: send the whole command.
             program, *words = own_command("acp", "--login")
             command = {"command": program, "args": words, "label": name}
-            meta = {"terminal-auth": command}
-        return shapes.AuthMethod(LOGIN, name, text, "terminal", ("--login",), meta)
+            method["_meta"] = {"terminal-auth": command}
+        return method
 
     def take_notification(self, method: str, params: Raw) -> None:
         notification = commands.read_notification(method, params)

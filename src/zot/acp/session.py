@@ -6,32 +6,43 @@ answered exactly once.
 
 from __future__ import annotations
 
+import base64
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from msgspec.structs import asdict
 
-from zot.acp import options, questions, shapes
-from zot.acp.content import PromptContent
-from zot.acp.history import call_ids, history
+from zot.acp import calls, options, shapes
 from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
-from zot.acp.updates import PROGRESS_PAUSE, RunOutcome, UpdateEncoder, fault_of, new_id, outcome
+from zot.acp.updates import (
+    PROGRESS_PAUSE,
+    RunOutcome,
+    UpdateEncoder,
+    call_ids,
+    fault_of,
+    history,
+    new_id,
+    outcome,
+)
 from zot.bugs import internal_error
 from zot.build import Additions, approval_for, build_runtime
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
+from zot.core.image import IMAGE_TYPES, checked_image
 from zot.core.source import CANCELLED, PersonAnswer, Question
 from zot.errors import Cancelled, ClosedError, CommandError, ZotError
 from zot.jsonrpc import RpcAnswer, RpcId
-from zot.provider.types import Json, ToolCall
+from zot.provider.types import Image, Json, Text, ToolCall
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
 from zot.settings.resolve import Plan
+from zot.text import Frozen
 from zot.wire import forms
 
 if TYPE_CHECKING:
@@ -41,6 +52,61 @@ COMPACT = "compact"
 """The only command that this server adds: the protocol has no method for it."""
 MAX_PROMPTS = 256
 CLOSE_SECONDS = 3.0
+
+
+class PromptContent(Frozen):
+    text: str
+    images: tuple[Image, ...] = ()
+    documents: tuple[Text, ...] = ()
+    """Resources embedded in the prompt, each with its address."""
+
+
+def prompt_content(blocks: list[Any]) -> PromptContent:
+    """Convert the blocks. Raises CommandError for an unusable block, with its position."""
+    texts: list[str] = []
+    images: list[Image] = []
+    documents: list[Text] = []
+    for position, block in enumerate(blocks):
+        where = f"prompt[{position}]"
+        match block:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "image", "data": str(data), "mimeType": str(mime_type)}:
+                images.append(checked_image(mime_type, _decoded(data, where), where))
+            case {"type": "resource_link", "uri": str(uri)}:
+                texts.append(_link(uri, str(block.get("name") or "")))
+            case {"type": "resource", "resource": {"uri": str(uri), "text": str(text)}}:
+                texts.append(_link(uri))
+                documents.append(Text(f'<resource uri="{uri}">\n{text}\n</resource>'))
+            case {"type": "resource", "resource": {"uri": str(uri), "blob": str(blob)}}:
+                content, kind = _decoded(blob, where), str(block["resource"].get("mimeType") or "")
+                texts.append(_link(uri))
+                if kind in IMAGE_TYPES:
+                    images.append(checked_image(kind, content, where))
+                else:
+                    about = f"{len(content)} bytes, {kind or 'unknown type'}"
+                    documents.append(Text(f'<resource uri="{uri}">{about}</resource>'))
+            case {"type": "audio"}:
+                raise CommandError(f"{where}: audio cannot be used: this agent takes none")
+            case {"type": kind}:
+                raise CommandError(f"{where}: no content block of type {kind!r}")
+            case _:
+                raise CommandError(f"{where} is no content block")
+    return PromptContent("".join(texts), tuple(images), tuple(documents))
+
+
+def _decoded(data: str, where: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except ValueError as error:
+        raise CommandError(f"{where}.data is not base64: {error}") from error
+
+
+def _link(uri: str, name: str = "") -> str:
+    """Return the text for an address: the path of a file, else the address itself."""
+    if uri.startswith("file://"):
+        return unquote(uri.removeprefix("file://"))
+    return f"[{name}]({uri})" if name else uri
 
 
 class AcpPrompt:
@@ -261,7 +327,7 @@ class AcpSession(RuntimeClient):
         if self._forget(prompt):
             if ended.said:
                 self._put([AgentChunk(TextContent(ended.said), new_id())])
-            self._wire.peer.answer(prompt.id, ended.fault or shapes.PromptEnded(ended.reason))
+            self._wire.peer.answer(prompt.id, ended.fault or {"stopReason": ended.reason})
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -330,19 +396,19 @@ class AcpSession(RuntimeClient):
     def _ask_permission(self, asked: events.ApprovalRequest) -> None:
         def take(answer: RpcAnswer) -> None:
             try:
-                self.runtime.approve(asked.id, questions.decision(answer))
+                self.runtime.approve(asked.id, calls.decision(answer))
             except CommandError:
                 pass  # it timed out, or was aborted, meanwhile
 
         change = self.runtime.history.planned_change(asked.call)
         wire_id = self._encoder.call_id(asked.call.id)
-        params = questions.permission(self.id, asked, wire_id, change, self.cwd)
-        self._approvals[asked.id] = self._wire.peer.ask(questions.PERMISSION, params, take)
+        params = calls.permission(self.id, asked, wire_id, change, self.cwd)
+        self._approvals[asked.id] = self._wire.peer.ask(calls.PERMISSION, params, take)
 
     def _ask_person(self, ask: events.ExtensionAsk) -> None:
         has_forms = self._wire.abilities.elicitation.form is not None
-        read = questions.form_answer if has_forms else questions.button_answer
-        make = questions.form if has_forms else questions.buttons
+        read = calls.form_answer if has_forms else calls.button_answer
+        make = calls.form if has_forms else calls.buttons
         params = make(self.id, ask)
 
         def take(answer: RpcAnswer) -> None:
@@ -351,7 +417,7 @@ class AcpSession(RuntimeClient):
         if params is None:
             self._answer_person(ask, CANCELLED)
         else:
-            method = forms.CREATE if has_forms else questions.PERMISSION
+            method = forms.CREATE if has_forms else calls.PERMISSION
             self._wire.peer.ask(method, params, take)
 
     def _answer_person(self, ask: events.ExtensionAsk, answer: PersonAnswer) -> None:

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from zot.acp import commands, shapes
 from zot.acp.commands import LOGIN, JsonObject, SlowRequest
-from zot.acp.content import prompt_content
-from zot.acp.session import AcpPrompt, AcpSession
+from zot.acp.session import AcpPrompt, AcpSession, prompt_content
 from zot.acp.shapes import NOT_FOUND
 from zot.acp.updates import MAX_TITLE
 from zot.bugs import complain
@@ -94,34 +93,31 @@ class AcpSessions:
     def take(self, id: RpcId, request: SlowRequest, cancel: Cancel) -> None:
         """Carry out a request and answer it. Raises RpcError, ZotError: it failed, which becomes
         the answer; Cancelled: the client cancelled it."""
+        result: Any = {}
         match request:
             case commands.NewSession():
                 self._new(id, request)
-            case commands.LoadSession():
+                return
+            case commands.LoadSession() | commands.ResumeSession():
                 with self._opening:
-                    self._go_on_with(id, request, cancel, replay=True)
-            case commands.ResumeSession():
-                with self._opening:
-                    self._go_on_with(id, request, cancel, replay=False)
+                    self._go_on_with(id, request, cancel)
+                return
             case commands.ListSessions(cwd, cursor):
-                self._wire.peer.answer(id, _listed(cwd, cursor, self._around.home))
+                result = _listed(cwd, cursor, self._around.home)
             case commands.CloseSession(session_id):
                 with self._opening:
                     self.get(session_id)
                     self._close(session_id)
-                self._wire.peer.answer(id, {})
             case commands.DeleteSession(session_id):
                 with self._opening:
                     self._delete(session_id)
-                self._wire.peer.answer(id, {})
             case commands.Authenticate(method):
                 self._authenticate(method)
-                self._wire.peer.answer(id, {})
             case commands.Logout():
                 self._log_out()
-                self._wire.peer.answer(id, {})
             case _:
                 assert_never(request)
+        self._wire.peer.answer(id, result)
 
     # --- opening -----------------------------------------------------------------------------
 
@@ -138,14 +134,7 @@ class AcpSessions:
         self._wire.peer.answer(id, session.opened(new=True))
         session.begin(_warnings(planned))
 
-    def _go_on_with(
-        self,
-        id: RpcId,
-        request: commands.KeptSession,
-        cancel: Cancel,
-        *,
-        replay: bool,
-    ) -> None:
+    def _go_on_with(self, id: RpcId, request: commands.StoredSession, cancel: Cancel) -> None:
         options = self._options_in(request.cwd)
         path = self._path_of(request.session_id)
         self._close(request.session_id)  # it may be open here, with another directory
@@ -153,7 +142,7 @@ class AcpSessions:
         planned = plan(replace(options, session=path), self._around)
         session = self._add(planned, request.mcp_servers)
         session.runtime.sessions.adopt()  # flags apply to new sessions only
-        if replay:
+        if isinstance(request, commands.LoadSession):
             session.replay(cancel)
         self._wire.peer.answer(id, session.opened(new=False))
         session.begin(_warnings(planned))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from msgspec import field
-
 from zot.text import Frozen
 
 # Error codes that the protocol adds to those of JSON-RPC.
@@ -257,28 +255,6 @@ class FormParams(Shape, tag_field="mode", tag="form"):
 # --- answers ---------------------------------------------------------------------------------
 
 
-class Implementation(Shape):
-    name: str
-    title: str
-    version: str
-
-
-class AuthMethod(Shape):
-    id: str
-    name: str
-    description: str
-    type: str | None = None
-    args: tuple[str, ...] = ()
-    meta: JsonObject | None = field(default=None, name="_meta")
-
-
-class InitializeResult(Shape):
-    protocol_version: int
-    agent_capabilities: JsonObject
-    auth_methods: tuple[AuthMethod, ...]
-    agent_info: Implementation
-
-
 class AcpMode(Shape):
     id: str
     name: str
@@ -308,11 +284,3 @@ class ListedSession(Shape):
 class SessionsListed(Shape):
     sessions: tuple[ListedSession, ...]
     next_cursor: str | None = None
-
-
-class PromptEnded(Shape):
-    stop_reason: StopReason
-
-
-class ConfigResult(Shape):
-    config_options: tuple[AcpConfig, ...]

@@ -1,4 +1,4 @@
-"""Convert events to ACP's `session/update`. Stateful, one instance per session; no I/O.
+"""Events, and stored sessions, as ACP's `session/update`. No I/O.
 
 Independent of the request that a client waits for: the end of a run is `outcome`, which the session
 turns into an answer (in version 2 of the protocol, another update).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from msgspec import Struct
@@ -19,22 +19,24 @@ from zot.acp.shapes import AUTH_REQUIRED, NOT_FOUND, AgentChunk, SessionUpdate, 
 from zot.core import events
 from zot.core.changes import ShownChange
 from zot.core.events import Event
+from zot.core.session import Cleared, Entry, Replaced, ResultNote
 from zot.core.tool import shortened, title_of
 from zot.errors import AuthError, LimitError, ProviderError, ZotError
 from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
-from zot.provider.types import Message, Stop, Text, ToolCall, Usage, texts_in
+from zot.provider.types import (
+    Image,
+    Message,
+    Reasoning,
+    Stop,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+    texts_in,
+)
 from zot.sessions.rows import rfc3339
 from zot.text import Frozen
 
-CompactionEvent = events.CompactStart | events.CompactDone | events.CompactFailed
-NoticeEvent = (
-    events.Retrying
-    | events.FellBack
-    | events.RunResumed
-    | events.RunHeld
-    | events.ExtensionNotify
-    | events.ExtensionDisplay
-)
 UnsaidEvent = (
     events.TurnStart
     | events.ToolStarted  # a guard may still ask; see ToolAllowed
@@ -49,7 +51,7 @@ UnsaidEvent = (
     | events.ExtensionAsk
     | events.ServerChanged
 )
-"""Events that are not sent; questions are sent separately (questions.py)."""
+"""Events that are not sent; questions are sent separately."""
 
 PROGRESS_PAUSE = 0.1
 """Seconds between two updates about a running tool."""
@@ -71,6 +73,8 @@ class _OpenCall(Struct):
 
 
 class UpdateEncoder:
+    """Converts the events of one session; stateful."""
+
     def __init__(
         self,
         cwd: str,
@@ -107,6 +111,8 @@ class UpdateEncoder:
         return self._encode(event, now)
 
     def _encode(self, event: Event, now: float) -> list[SessionUpdate]:
+        if isinstance(event, UnsaidEvent):
+            return []
         match event:
             case events.TextDelta(text):
                 return [AgentChunk(TextContent(text), self._message)] if text else []
@@ -135,18 +141,15 @@ class UpdateEncoder:
                 self._error = event
             case events.Done():
                 return self._done()
-            case _:
-                return self._encode_rest(event)
-        return []
-
-    def _encode_rest(
-        self, event: CompactionEvent | NoticeEvent | UnsaidEvent
-    ) -> list[SessionUpdate]:
-        if isinstance(event, UnsaidEvent):
-            return []
-        if isinstance(event, CompactionEvent):
-            return self._compaction_shown(event)
-        match event:
+            case events.CompactStart():
+                self._compaction = new_id()
+                return self._compacting("in_progress")
+            case events.CompactDone():
+                return self._compacted(event)
+            case events.CompactFailed(_, error, aborted):
+                shown = self._compacting("cancelled" if aborted else "failed", error=error)
+                self._compaction = ""
+                return shown
             case events.Retrying():
                 return self._retrying(event)
             case events.FellBack(failed, _, model, reason):
@@ -161,6 +164,7 @@ class UpdateEncoder:
                 return [AgentChunk(TextContent(text), new_id())] if text else []
             case _:
                 assert_never(event)
+        return []
 
     def _retrying(self, event: events.Retrying) -> list[SessionUpdate]:
         title = f"Trying again in {event.delay:.0f} s ({event.attempt} of {event.max_attempts})"
@@ -169,20 +173,6 @@ class UpdateEncoder:
             text = f"\n\n[{event.reason}; the answer begins anew]\n\n"
             shown.append(AgentChunk(TextContent(text), self._message))
         return shown
-
-    def _compaction_shown(self, event: CompactionEvent) -> list[SessionUpdate]:
-        match event:
-            case events.CompactStart():
-                self._compaction = new_id()
-                return self._compacting("in_progress")
-            case events.CompactDone():
-                return self._compacted(event)
-            case events.CompactFailed(_, error, aborted):
-                shown = self._compacting("cancelled" if aborted else "failed", error=error)
-                self._compaction = ""
-                return shown
-            case _:
-                assert_never(event)
 
     # --- calls -------------------------------------------------------------------------------
 
@@ -382,3 +372,77 @@ def fault_of(error: ZotError) -> RpcFault:
     elif error.code == "not_found":
         code = NOT_FOUND
     return RpcFault(code, str(error), {"code": error.code})
+
+
+# --- stored sessions -------------------------------------------------------------------------
+
+
+def history(entries: Iterable[Entry], cwd: str) -> Iterator[SessionUpdate]:
+    """Yield the updates that a client would have received for the messages of a branch, including
+    those before a compaction, but not cleared ones."""
+    said, results = _said(entries)
+    for id, message in said:
+        for number, block in enumerate(message.content):
+            match block:
+                case Text(text):
+                    chunk = shapes.UserChunk if message.role == "user" else AgentChunk
+                    if text:
+                        yield chunk(TextContent(text), id)
+                case Image(mime_type, data):
+                    yield shapes.UserChunk(shapes.ImageContent(data, mime_type), id)
+                case Reasoning(text):
+                    if text:
+                        yield shapes.ThoughtChunk(TextContent(text), f"{id}.{number}")
+                case ToolCall():
+                    yield _call(block, results.get(block.id), cwd)
+                case ToolResult():
+                    pass  # shown with its call
+                case _:
+                    assert_never(block)
+
+
+def call_ids(entries: Iterable[Entry]) -> Iterator[str]:
+    """Yield the ids of the tool calls of a branch, as the client knows them."""
+    for entry in entries:
+        if isinstance(entry.body, Message):
+            yield from (block.id for block in entry.body.content if isinstance(block, ToolCall))
+
+
+def _said(entries: Iterable[Entry]) -> tuple[list[tuple[str, Message]], dict[str, ToolResult]]:
+    """Return the messages, each with an id for its updates, and the results by call."""
+    said: list[tuple[str, Message]] = []
+    results: dict[str, ToolResult] = {}
+    for entry in entries:
+        match entry.body:
+            case Message():
+                said.append((entry.id, entry.body))
+            case Cleared():
+                said = []
+            case Replaced(messages):
+                said = [
+                    (f"{entry.id}.{number}", said_message)
+                    for number, said_message in enumerate(messages)
+                ]
+            case ResultNote(result):
+                results[result.call_id] = result
+            case _:
+                pass
+    for _, message in said:
+        for block in message.content:
+            if isinstance(block, ToolResult):
+                results[block.call_id] = block
+    return said, results
+
+
+def _call(call: ToolCall, result: ToolResult | None, cwd: str) -> shapes.CallShown:
+    done = result is not None and not result.is_error
+    return shapes.CallShown(
+        call.id,
+        title_of(call),
+        call.name,
+        calls.kind_of(call.name),
+        "completed" if done else "failed",
+        content=calls.result_content(call.name, result.content if result is not None else ()),
+        locations=calls.locations_of(call, cwd),
+        raw_input=calls.input_of(call),
+    )

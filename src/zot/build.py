@@ -14,8 +14,7 @@ from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
-from zot.extensions.shared import SharedHosts
-from zot.extensions.source import ExtensionOptions, Extensions
+from zot.extensions.source import ExtensionOptions, Extensions, SharedHosts
 from zot.home import RPC_TOKEN, SWARM_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level

@@ -13,7 +13,7 @@ from support.patience import PATIENCE
 from zot.cli.main import run as run_zot
 from zot.errors import ExtensionError
 from zot.ext import Harness
-from zot.extensions import install, skeleton
+from zot.extensions import install
 
 HELLO = ROOT / "examples" / "extensions" / "hello"
 
@@ -378,7 +378,7 @@ def test_doctor_without_extensions_says_so(home, zot_ext):
     assert "no extensions to examine" in err
 
 
-@pytest.mark.parametrize("language", skeleton.LANGUAGES)
+@pytest.mark.parametrize("language", install.LANGUAGES)
 def test_a_new_extension_works_at_once(home, zot_ext, tmp_path, language):
     program = {"shell": "jq", "python": "python3"}.get(language, language)
     if subprocess.run(["which", program], capture_output=True).returncode:

@@ -151,7 +151,7 @@ def test_a_problem_with_a_whole_file_is_told_in_a_line(inner):
 
 def test_the_library_is_not_loaded_for_a_plain_tool_of_an_extension():
     program = (
-        "import sys; from zot.extensions.schema import check;"
+        "import sys; from zot.extensions.registered import check_schema as check;"
         f"assert check({SCHEMA!r}); assert 'jsonschema_rs' not in sys.modules;"
         "assert check({'oneOf': [{}]}); assert 'jsonschema_rs' in sys.modules"
     )

@@ -43,6 +43,7 @@ from zot.core.hook import ALLOW, Block, ReplaceArgs, ReplaceText
 from zot.core.source import PersonAnswer
 from zot.core.tool import ToolContext
 from zot.errors import Cancelled, CommandError, ToolError
+from zot.extensions.guard import ExtensionHook
 from zot.extensions.guest import Guest
 from zot.extensions.host import HostSettings
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
@@ -599,7 +600,7 @@ def test_a_guard_that_several_agents_ask_at_once_is_waited_for(tmp_path):
         for guest in guests:
             host.join(guest)
         with ThreadPoolExecutor(4) as pool:
-            hooks = [host.host.hook(guest) for guest in guests]
+            hooks = [ExtensionHook(host.host, guest) for guest in guests]
             asked = [pool.submit(hook.before_tool, BASH, hook_context()) for hook in hooks]
             verdicts = [answer.result(60) for answer in asked]
     assert all(isinstance(verdict, Block) for verdict in verdicts)

@@ -20,10 +20,8 @@ from zot.core.events import (
 from zot.core.tool import ToolOutput
 from zot.errors import Cancelled, ToolError
 from zot.extensions import deliver, proto
-from zot.extensions.calls import MAX_AT_ONCE, HostCalls
-from zot.extensions.environment import SDK, environment
-from zot.extensions.guest import Guest
-from zot.extensions.question import NoAnswer, Question, TimedOut
+from zot.extensions.guest import MAX_CALLS, Guest, HostCalls, NoAnswer, Question, TimedOut
+from zot.extensions.process import SDK, environment
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 
 # --- zot's tools for extensions --------------------------------------------------------------
@@ -80,9 +78,9 @@ def test_calls_are_bounded_and_can_be_cancelled():
 
     caller = Caller()
     calls = HostCalls(run)
-    for number in range(MAX_AT_ONCE):
+    for number in range(MAX_CALLS):
         calls.start(caller, proto.CallTool(str(number), "read"))
-    for _ in range(MAX_AT_ONCE):
+    for _ in range(MAX_CALLS):
         assert started.acquire(timeout=PATIENCE)
     calls.start(caller, proto.CallTool("one more", "read"))
     assert "8 calls are running already" in text(caller.answer())
@@ -92,7 +90,7 @@ def test_calls_are_bounded_and_can_be_cancelled():
     calls.start(caller, proto.CallTool("4", "read"))
     assert "the id is in use" in text(caller.answer())
     calls.close()
-    wait_for(lambda: len(caller.sent) == MAX_AT_ONCE - 1)
+    wait_for(lambda: len(caller.sent) == MAX_CALLS - 1)
 
 
 # --- events as extensions see them -----------------------------------------------------------

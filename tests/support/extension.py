@@ -20,9 +20,10 @@ from zot.core.hook import Hook, HookContext, Permission
 from zot.core.source import CommandResult
 from zot.core.tool import ToolContext, ToolOutput
 from zot.extensions.extension import HostedExtension
+from zot.extensions.guard import ExtensionHook
 from zot.extensions.guest import Guest
 from zot.extensions.host import ExtensionHost, HostSettings
-from zot.extensions.limits import ExtensionLimits
+from zot.extensions.process import ExtensionLimits
 from zot.extensions.tool import ExtensionTool
 from zot.provider.types import ToolCall
 
@@ -87,7 +88,7 @@ class HostOfOne:
         return self.host.tools(self.guest)
 
     def hook(self) -> Hook:
-        return self.host.hook(self.guest)
+        return ExtensionHook(self.host, self.guest)
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         return self.host.run_command(name, args, self.guest, cancel)

@@ -26,7 +26,7 @@ from zot.cli.output import (
     say_table,
 )
 from zot.errors import ExtensionError
-from zot.extensions import install, manifest, skeleton
+from zot.extensions import install, manifest
 from zot.extensions.doctor import Finding, examine
 from zot.extensions.host import HostSettings
 from zot.home import home_dir
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
     action.add_argument("names", nargs="*", metavar="NAME|PATH", help="default: all")
     action = add("new", _new, "a small extension that works, to begin with")
     action.add_argument("name")
-    action.add_argument("--language", choices=skeleton.LANGUAGES, default="python")
+    action.add_argument("--language", choices=install.LANGUAGES, default="python")
     action.add_argument("--dir", default=".", help="where to put the folder (default: here)")
     return actions.run(argv[1:])
 
@@ -158,7 +158,7 @@ def _switch(options: argparse.Namespace) -> None:
 
 def _new(options: argparse.Namespace) -> None:
     parent = Path(options.dir)
-    files = skeleton.create(options.name, options.language, parent)
+    files = install.create(options.name, options.language, parent)
     folder = parent / options.name
     paths = [str(folder / file.name) for file in files]
     advice = [

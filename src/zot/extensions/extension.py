@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
@@ -18,18 +19,13 @@ from zot.children.lineprocess import Bucket
 from zot.children.logfile import LogFile
 from zot.children.process import ChildProcess
 from zot.core.events import ExtensionNotify, ExtensionPanel
-from zot.core.tool import REPLAYS, Replay
 from zot.errors import ExtensionError
-from zot.extensions import proto, schema
-from zot.extensions.environment import environment
-from zot.extensions.guest import Guest
-from zot.extensions.limits import ExtensionLimits
+from zot.extensions import proto
+from zot.extensions.guest import Guest, NoAnswer, Question
 from zot.extensions.manifest import Installed
-from zot.extensions.peer import ExtensionProcess
-from zot.extensions.question import NoAnswer, Question
+from zot.extensions.process import ExtensionLimits, ExtensionProcess, environment
+from zot.extensions.registered import Registered
 from zot.lines import LineTooLong
-from zot.provider.types import Json
-from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.extensions.host import ExtensionHost
@@ -41,35 +37,7 @@ MAX_NOTE = 16 * 1024
 NOTES_PER_SECOND, NOTES_AT_ONCE = 20, 50
 STABLE_SECONDS = 60.0
 """Run time, in seconds, after which a crashed extension gets its full number of restarts again."""
-TOOL_SECONDS = 60.0
-"""Timeout, in seconds, of a tool that sets none."""
-MAX_DESCRIPTION = 16 * 1024
-"""Maximum length, in characters: a tool's description is sent with every model request."""
 _ids = count(1)
-
-
-class ToolInfo(Frozen):
-    name: str
-    description: str
-    schema: dict[str, Json]
-    timeout: float
-    interactive: bool
-    deferred: bool = False
-    replay: Replay = "never"
-
-
-class Registered:
-    """The registrations of one process of the extension. Written by its reading thread."""
-
-    def __init__(self) -> None:
-        self.commands: dict[str, str] = {}
-        self.tools: dict[str, ToolInfo] = {}
-        self.active: set[str] = set()
-        """Deferred tools that a result has activated."""
-        self.events: frozenset[str] = frozenset()
-        self.intercepts: frozenset[str] = frozenset()
-        self.fail_closed = False
-        self.subscribed = False
 
 
 class HostedExtension:
@@ -388,8 +356,6 @@ class HostedExtension:
             else:
                 self._handle(frame)
         except Exception:  # after any failure the next frame is read
-            import traceback  # deferred: only for a bug
-
             self.log.note("zot failed on a frame: " + traceback.format_exc())
 
     def _handle(  # noqa: C901  # one flat match over every frame
@@ -415,16 +381,14 @@ class HostedExtension:
                 self._on_notify(frame)
             case proto.PanelRender() | proto.PanelClose() | proto.OpenPanel():
                 self._on_panel(frame)
-            case proto.CallTool():
-                self._owner.call_tool(self, frame)
-            case proto.CallToolCancel():
-                self._owner.cancel_tool(self, frame.id)
-            case proto.Ask():
-                self._owner.ask(self, frame)
-            case proto.Submit():
-                self._owner.submit(self, frame.text, slash=False)
-            case proto.SubmitSlash():
-                self._owner.submit(self, frame.text, slash=True)
+            case (
+                proto.CallTool()
+                | proto.CallToolCancel()
+                | proto.Ask()
+                | proto.Submit()
+                | proto.SubmitSlash()
+            ):
+                self._owner.take_request(self, frame)
             case proto.ShutdownAck() | proto.ClearNotes():
                 pass
             case LineTooLong():
@@ -455,45 +419,14 @@ class HostedExtension:
         if len(coming.commands) + len(coming.tools) >= MAX_REGISTERED:
             self.log.note(f"more than {MAX_REGISTERED} registrations: {frame!r:.100} was ignored")
             return
-        match frame:
-            case proto.RegisterCommand(name=name):
-                name = name.removeprefix("/")
-                if not schema.COMMAND_NAME.fullmatch(name):
-                    self._report(f"command {name!r:.80} was refused: not a usable name")
-                    return
-                coming.commands[name] = frame.description[:MAX_DESCRIPTION]
-            case proto.RegisterTool():
-                self._register_tool(coming, frame)
-            case proto.Subscribe():
-                coming.subscribed = True
-                coming.events |= set(frame.events)
-                coming.intercepts |= set(frame.intercept)
-                coming.fail_closed |= frame.fail_closed
-                with self._changed:
-                    self._changed.notify_all()
-        self._owner.changed(self)
-
-    def _register_tool(self, coming: Registered, frame: proto.RegisterTool) -> None:
-        if not schema.TOOL_NAME.fullmatch(frame.name):
-            self._report(f"tool {frame.name!r:.80} was refused: not a usable name")
-            return
         try:
-            checked = schema.check(frame.schema)
+            coming.add(frame)
         except ExtensionError as error:
-            self._report(f"tool {frame.name!r} was refused: {error}")
+            self._report(str(error))
             return
-        wanted = frame.timeout if frame.timeout > 0 else TOOL_SECONDS
-        timeout = min(wanted, threading.TIMEOUT_MAX)
-        description = frame.description[:MAX_DESCRIPTION]
-        coming.tools[frame.name] = ToolInfo(
-            frame.name,
-            description,
-            checked,
-            timeout,
-            frame.interactive,
-            frame.deferred or frame.exposure == "deferred",
-            next((word for word in REPLAYS if word == frame.replay), "never"),
-        )
+        with self._changed:
+            self._changed.notify_all()
+        self._owner.changed(self)
 
     def activate(self, names: Sequence[str]) -> None:
         """Show these deferred tools to the model from its next call on."""
@@ -526,15 +459,16 @@ class HostedExtension:
     def _on_panel(self, frame: proto.PanelRender | proto.PanelClose | proto.OpenPanel) -> None:
         self._slow_down()
         match frame:
-            case proto.PanelClose():
-                self._owner.emit(self, ExtensionPanel(self.name, "close", {"id": frame.panel_id}))
-            case proto.OpenPanel():
-                self._owner.emit(
-                    self, ExtensionPanel(self.name, "open", proto.panel_dict(frame.panel))
-                )
+            case proto.PanelClose(id):
+                event = ExtensionPanel(self.name, "close", {"id": id})
+            case proto.OpenPanel(panel):
+                event = ExtensionPanel(self.name, "open", proto.panel_dict(panel))
             case proto.PanelRender(id, title, lines, footer):
-                panel = proto.panel_dict(proto.Panel(id, title, lines, footer))
-                self._owner.emit(self, ExtensionPanel(self.name, "render", panel))
+                panel = proto.Panel(id, title, lines, footer)
+                event = ExtensionPanel(self.name, "render", proto.panel_dict(panel))
+            case _:
+                assert_never(frame)
+        self._owner.emit(self, event)
 
     def _on_unknown(self, frame: proto.Unknown) -> None:
         kind = frame.type[:80]

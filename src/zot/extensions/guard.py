@@ -11,9 +11,8 @@ from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs, R
 from zot.extensions import proto
 from zot.extensions.deliver import call_fields, text_of
 from zot.extensions.extension import HostedExtension
-from zot.extensions.guest import Guest
+from zot.extensions.guest import Guest, NoAnswer, TimedOut
 from zot.extensions.manifest import Installed
-from zot.extensions.question import NoAnswer, TimedOut
 from zot.files import write_atomic
 from zot.provider.types import Json, Message, ToolCall
 

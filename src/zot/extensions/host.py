@@ -19,21 +19,22 @@ from zot import __version__
 from zot.cancel import Cancel
 from zot.children.logfile import LogFile
 from zot.core.events import CompactStart, Event, ExtensionDisplay, ExtensionNotify, ExtensionPanel
-from zot.core.hook import Hook, Permission, Subagent
+from zot.core.hook import Permission, Subagent
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import NotFoundError
 from zot.extensions import deliver, proto
-from zot.extensions.calls import refuse
 from zot.extensions.extension import HostedExtension
-from zot.extensions.guard import GUARDED, ExtensionHook, GuardMemory
-from zot.extensions.guest import Guest
-from zot.extensions.limits import ExtensionLimits
-from zot.extensions.manifest import Discovery, ExtensionPlaces, Installed, discover, log_path
-from zot.extensions.question import NoAnswer, TimedOut
+from zot.extensions.guard import GUARDED, GuardMemory
+from zot.extensions.guest import Guest, NoAnswer, TimedOut, refuse
+from zot.extensions.manifest import ExtensionPlaces, Installed, discover, log_path
+from zot.extensions.process import ExtensionLimits
+from zot.extensions.source import ExtensionOptions
 from zot.extensions.tool import ExtensionTool
 from zot.files import ensure_dir
 from zot.provider.types import Json, ToolCall
 
+HostRequest = proto.CallTool | proto.CallToolCancel | proto.Ask | proto.Submit | proto.SubmitSlash
+"""Frames by which an extension asks its host for something."""
 EndReason = Literal["shutdown", "session_switch", "reload"]
 BUILTIN_COMMANDS = frozenset(
     (
@@ -51,6 +52,25 @@ class HostSettings(ExtensionPlaces, kw_only=True):
     """Variables an extension must not see."""
     reserved_tools: frozenset[str] = frozenset()
     limits: ExtensionLimits = ExtensionLimits()
+
+
+def host_settings(options: ExtensionOptions) -> HostSettings:
+    around = options.around
+    try:  # a slow machine can give its extensions more time
+        grace = max(0.1, float(around.environ.get("ZOT_EXT_GRACE", "") or 3.0))
+    except ValueError:
+        grace = 3.0
+    return HostSettings(
+        cwd=Path(options.cwd),
+        home=Path(options.home),
+        environ=around.environ,
+        explicit=tuple(Path(around.absolute(word)) for word in options.explicit),
+        search=options.search,
+        trusted=options.trusted(),
+        secrets=options.secrets,
+        reserved_tools=options.reserved,
+        limits=ExtensionLimits(grace=grace),
+    )
 
 
 class ExtensionHost:
@@ -145,7 +165,7 @@ class ExtensionHost:
             with self._life:
                 if self._closed:
                     return
-                installed = self.discover()
+                installed = discover(self.settings)
                 extensions = [
                     self._new_extension(extension)
                     for extension in installed.extensions
@@ -192,10 +212,6 @@ class ExtensionHost:
             closer.start()
         for closer in closers:
             closer.join()
-
-    def discover(self) -> Discovery:
-        """Return the extensions on disk, including disabled ones."""
-        return discover(self.settings)
 
     def guests(self) -> list[Guest]:
         with self._lock:
@@ -248,9 +264,6 @@ class ExtensionHost:
             winner = "zot itself" if name in reserved else "an extension loaded before"
             extension.log.note(f"{kind} {name!r} is shadowed: the name belongs to {winner}")
         return False
-
-    def hook(self, guest: Guest) -> Hook:
-        return ExtensionHook(self, guest)
 
     def run_command(
         self, name: str, args: str, guest: Guest, cancel: Cancel | None = None
@@ -496,7 +509,25 @@ class ExtensionHost:
         ensure_dir(apart)
         return apart
 
-    def call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
+    def take_request(self, extension: HostedExtension, request: HostRequest) -> None:
+        match request:
+            case proto.CallTool():
+                self._call_tool(extension, request)
+            case proto.CallToolCancel(id):
+                for guest in self.guests():
+                    guest.calls.cancel(extension, id)
+            case proto.Ask():
+                asking = self._asking(extension, request.parent_id)
+                if asking:
+                    asking[-1].dialogs.ask(extension, request)
+                else:
+                    extension.send(proto.Answer(request.id, cancelled=True))
+            case proto.Submit(text):
+                self._submit(extension, text, slash=False)
+            case proto.SubmitSlash(text):
+                self._submit(extension, text, slash=True)
+
+    def _call_tool(self, extension: HostedExtension, call: proto.CallTool) -> None:
         """Run a tool with the tools and guards of the guest it works for. If that is ambiguous
         nothing runs: another guest may not allow it."""
         asking = self._asking(extension, call.parent_id)
@@ -510,28 +541,17 @@ class ExtensionHost:
         else:
             guest.calls.start(extension, call)
 
-    def cancel_tool(self, extension: HostedExtension, id: str) -> None:
-        for guest in self.guests():
-            guest.calls.cancel(extension, id)
-
-    def ask(self, extension: HostedExtension, ask: proto.Ask) -> None:
-        asking = self._asking(extension, ask.parent_id)
-        if asking:
-            asking[-1].dialogs.ask(extension, ask)
-        else:
-            extension.send(proto.Answer(ask.id, cancelled=True))
-
-    def ended(self, extension: HostedExtension) -> None:
-        for guest in self.guests():
-            guest.dialogs.drop(extension)
-
-    def submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None:
+    def _submit(self, extension: HostedExtension, text: str, *, slash: bool) -> None:
         guest = self._works_for(extension)
         submit = None if guest is None else guest.submit
         if slash and not text.startswith("/"):
             extension.log.note(f"submit_slash was ignored: {text!r:.80} does not begin with a /")
         elif submit is None or not submit(text, slash):
             extension.log.note("submit was ignored: this host does not start runs for extensions")
+
+    def ended(self, extension: HostedExtension) -> None:
+        for guest in self.guests():
+            guest.dialogs.drop(extension)
 
 
 def _may_stop(extension: HostedExtension, event: str) -> bool:

@@ -5,8 +5,9 @@ Only their shapes. Their order and meaning are in extension.py.
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -504,9 +505,7 @@ def _decode_leniently(line: bytes) -> FromExtension | Unknown:
     """Accept null for an empty list or text, as Go programs write it, and unknown types of newer
     SDKs."""
     try:
-        # Half an emoji is no JSON to msgspec, but many programs write it; imported only for those.
-        import json
-
+        # Half an emoji is no JSON to msgspec, but many programs write it.
         value = whole_value(json.loads(line.decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise BadFrame(f"not JSON: {error}") from error
@@ -529,8 +528,6 @@ def _without_nulls(value: dict[str, Json]) -> dict[str, Json]:
 
 
 # --- schema ----------------------------------------------------------------------------------
-
-Direction = Literal["from_extension", "to_extension"]
 
 
 def json_schema() -> dict[str, Any]:

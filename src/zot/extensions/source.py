@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
@@ -24,7 +24,6 @@ from zot.core.source import (
 )
 from zot.core.tool import Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError, NotFoundError
-from zot.extensions.shared import SharedHosts
 from zot.home import Surroundings, may_have_extensions
 from zot.provider.types import Json, Message, ToolCall
 from zot.text import Frozen
@@ -32,7 +31,7 @@ from zot.text import Frozen
 if TYPE_CHECKING:
     from zot.extensions.extension import HostedExtension
     from zot.extensions.guest import Guest
-    from zot.extensions.host import ExtensionHost, HostSettings
+    from zot.extensions.host import ExtensionHost
 
 
 class ExtensionOptions(Frozen, kw_only=True):
@@ -68,6 +67,37 @@ class ExtensionOptions(Frozen, kw_only=True):
     def any(self) -> bool:
         """Whether there may be an extension to start."""
         return may_have_extensions(self.explicit, self.cwd, self.home, search=self.search)
+
+
+class SharedHosts:
+    """Extension hosts shared by the runtimes of one process: one for each directory, trust and
+    choice of extensions."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._hosts: dict[Hashable, ExtensionHost] = {}
+
+    def join(self, key: Hashable, guest: Guest, make: Callable[[], ExtensionHost]) -> ExtensionHost:
+        """Return the host of this key; make and start it for the first guest."""
+        with self._lock:
+            host = self._hosts.get(key)
+            if host is None:
+                host = self._hosts[key] = make()
+                host.join(guest)
+                host.start()
+            else:
+                host.join(guest)
+            return host
+
+    def leave(self, key: Hashable, guest: Guest) -> None:
+        """Leave the host, and close it after its last guest."""
+        with self._lock:
+            host = self._hosts[key]
+            last = host.leave(guest)
+            if last:
+                del self._hosts[key]
+        if last:
+            host.close()
 
 
 class ServedBy(Frozen):
@@ -233,7 +263,9 @@ class Extensions(hook.Hook):
 
     def _join(self, runtime: SourceHost) -> ServedBy:
         """Join the host of runtimes with equal settings, or make one."""
+        from zot.extensions import guard  # the door: most users have no extensions
         from zot.extensions import guest as guests
+        from zot.extensions import host as hosts
 
         guest = guests.Guest(
             run_tool=self._run_tool,
@@ -243,7 +275,7 @@ class Extensions(hook.Hook):
             questions_before=runtime.questions_before,
         )
         guest.attach(runtime.show)
-        settings = self._settings()
+        settings = hosts.host_settings(self._options)
         self._key = (
             settings.cwd,
             settings.explicit,
@@ -255,32 +287,11 @@ class Extensions(hook.Hook):
         model, warn = runtime.model, self._options.warn
 
         def make() -> ExtensionHost:
-            from zot.extensions import host as hosts
-
             return hosts.ExtensionHost(settings, provider=model.provider, model=model.id, warn=warn)
 
         host = self._hosts.join(self._key, guest, make)
-        self._hook, self.idle = host.hook(guest), False
+        self._hook, self.idle = guard.ExtensionHook(host, guest), False
         return ServedBy(host, guest)
-
-    def _settings(self) -> HostSettings:
-        import pathlib
-
-        options, path = self._options, pathlib.Path
-        from zot.extensions import host as hosts
-        from zot.extensions import limits
-
-        return hosts.HostSettings(
-            cwd=path(options.cwd),
-            home=path(options.home),
-            environ=options.around.environ,
-            explicit=tuple(path(options.around.absolute(word)) for word in options.explicit),
-            search=options.search,
-            trusted=options.trusted(),
-            secrets=options.secrets,
-            reserved_tools=options.reserved,
-            limits=limits.ExtensionLimits(grace=_grace(options.around.environ)),
-        )
 
     def _announce_session(self, served: ServedBy, runtime: SourceHost) -> None:
         """Announce the session if it changed."""
@@ -313,11 +324,3 @@ def _state(extension: HostedExtension) -> ExtensionState:
 def _face(tool: Tool) -> tuple[str, str, dict[str, Json]]:
     """Return the parts of a tool that the model sees."""
     return tool.name, tool.description, tool.schema
-
-
-def _grace(environ: Mapping[str, str]) -> float:
-    """Return the seconds in which extensions should be ready; a slow machine can set more."""
-    try:
-        return max(0.1, float(environ.get("ZOT_EXT_GRACE", "") or 3.0))
-    except ValueError:
-        return 3.0

@@ -12,9 +12,9 @@ from zot.core.image import checked_image
 from zot.core.tool import Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import Cancelled, CommandError, ToolError, ToolTimedOut
 from zot.extensions import proto
-from zot.extensions.extension import HostedExtension, ToolInfo
-from zot.extensions.guest import Guest
-from zot.extensions.question import NoAnswer, TimedOut
+from zot.extensions.extension import HostedExtension
+from zot.extensions.guest import Guest, NoAnswer, TimedOut
+from zot.extensions.registered import ToolInfo
 from zot.provider.types import Image, Json, Text
 
 NO_CONTENT = "(extension returned no content)"

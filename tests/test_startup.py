@@ -19,7 +19,7 @@ STAGE_ONE = {
     *("zot.runtime", "zot.runtime.client"),
     *("zot.serve", "zot.serve.rpc", "zot.serve.rpc_served"),
     *("zot.settings", "zot.settings.known", "zot.settings.options", "zot.settings.resolve"),
-    *("zot.wire", "zot.wire.serving", "zot.wire.standard", "zot.wire.zot"),
+    *("zot.wire", "zot.wire.serving", "zot.wire.zot"),
 }
 HEAVY = {
     *("asyncio", "ssl", "http", "http.client", "socket", "logging", "inspect", "dataclasses"),

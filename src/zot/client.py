@@ -35,10 +35,9 @@ from zot.rpc_process import ServerGoneError as ServerGoneError
 from zot.text import Frozen
 from zot.wire import frames, shapes
 from zot.wire.commands import AddedMessage, RunCommand
-from zot.wire.follow import KeptEvent as KeptEvent
-from zot.wire.follow import follow as follow
-from zot.wire.frames import EventFrame
-from zot.wire.parse import FrameError, Response, Unknown, parse_frame
+from zot.wire.eventlog import KeptEvent as KeptEvent
+from zot.wire.eventlog import follow as follow
+from zot.wire.frames import EventFrame, FrameError, Response, Unknown, parse_frame
 from zot.wire.shapes import AgentShape
 from zot.wire.zot import Command, Hello, HelloData, RunEnd, Started
 

@@ -12,7 +12,7 @@ from zot.provider.types import Image, Level
 from zot.wire import commands as wire
 from zot.wire import frames, shapes
 from zot.wire.commands import ImageData
-from zot.wire.parse import Response
+from zot.wire.frames import Response
 from zot.wire.zot import Command
 
 if TYPE_CHECKING:

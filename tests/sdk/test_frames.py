@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from zot.lines import encode_line
 from zot.wire import frames, shapes
-from zot.wire.frames import EventFrame
-from zot.wire.parse import KNOWN, FrameError, Response, Unknown, parse_frame
+from zot.wire.frames import KNOWN, EventFrame, FrameError, Response, Unknown, parse_frame
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**53), 2**53)

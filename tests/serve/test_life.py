@@ -570,7 +570,7 @@ def test_a_stderr_pipe_that_nobody_reads_stops_nothing(tmp_path):
     os.set_blocking(write, True)
     program = (
         "import sys, threading\n"
-        "from zot.wire.standard import claim_stdout\n"
+        "from zot.wire.serving import claim_stdout\n"
         "wire = claim_stdout()\n"
         "def crash(): raise RuntimeError('x' * 100_000)\n"
         "thread = threading.Thread(target=crash)\n"

@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 from typing import get_args
 
 import msgspec
@@ -22,12 +23,11 @@ from zot.provider.types import (
 )
 from zot.runtime.runtime import State
 from zot.text import encode_json
-from zot.wire import commands, frames, shapes, zot, zot_replies
+from zot.wire import commands, encode, frames, shapes, zot
 from zot.wire.commands import AnyCommand
+from zot.wire.encode import MessageEncoder, frame, message_shape, timestamp, usage_shape
 from zot.wire.frames import EventFrame
 from zot.wire.zot import FEATURES
-from zot.wire.zot_events import frame, message_shape, timestamp, usage_shape
-from zot.wire.zot_replies import KeptMessages, least_size
 
 ALL = FEATURES
 CALL = ToolCall("c", "bash", {"command": "ls"})
@@ -282,14 +282,14 @@ def test_results_nest_in_messages():
 @given(st.text(max_size=50))
 def test_the_least_size_is_never_more_than_the_real_one(text):
     said = (Message("user", (Text(text), RESULT), 0.0), Message("tool", (RESULT,), 0.0))
-    kept = KeptMessages()
+    encoder = MessageEncoder()
     whole = encode_json(shapes.Messages(tuple(map(message_shape, said))))
-    assert least_size(said) <= kept.least_size(said) <= len(whole)
+    assert encoder.least_size(said) <= len(whole)
     incoming = zot.decode(b'{"type":"get_messages","id":7}')
     line = zot.encode(zot.success(incoming, shapes.Messages(tuple(map(message_shape, said)))))
     for _ in range(2):
-        assert zot.success_in_pieces(incoming, kept.answer(said)) == line
-        assert kept.least_size(said) <= len(whole)
+        assert zot.success_in_pieces(incoming, encoder.answer(said)) == line
+        assert encoder.least_size(said) <= len(whole)
 
 
 # --- lines to commands -------------------------------------------------------------------------
@@ -383,9 +383,9 @@ def test_long_lines_without_long_numbers_are_fine():
 
 def test_replies_are_what_the_runtime_knows():
     state = State("p", MODEL, "/w", 3, True, 0, USED, 9, "off", "s")
-    assert json.loads(zot.encode(zot_replies.state(state)))["message_count"] == 3
-    shown = json.loads(zot.encode(zot_replies.models([MODEL])))
-    assert shown["models"][0]["id"] == "scripted"
+    runtime = SimpleNamespace(state=lambda: state)
+    assert json.loads(zot.encode(encode.state(runtime)))["message_count"] == 3
+    assert encode.models([MODEL])[0].id == "scripted"
 
 
 @pytest.mark.parametrize("before", [0, 1, 137, 399, 400, 5000])

@@ -19,7 +19,7 @@ from zot.home import RPC_TOKEN, Surroundings, of_process
 from zot.settings import resolve
 from zot.settings.options import Options, parse
 from zot.text import for_terminal, nearest
-from zot.wire import standard
+from zot.wire.serving import open_missing
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -150,7 +150,7 @@ def _make_files_usable() -> None:
     """Let every print succeed: Python sets a standard file to None if the parent closed it, and
     refuses characters that the terminal's encoding lacks."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
-        standard.open_missing()
+        open_missing()
         sys.stdin = sys.stdin or os.fdopen(0)
         sys.stdout = sys.stdout or os.fdopen(1, "w")
         sys.stderr = sys.stderr or os.fdopen(2, "w")

@@ -16,7 +16,7 @@ from zot.pi.frames import CompactionResult, PiFrame, PiToolOutput
 from zot.pi.messages import PiAssistant, PiResult, TextPart
 from zot.pi.stream import PiStream
 from zot.provider.types import ToolCall
-from zot.wire.zot_events import timestamp
+from zot.wire.encode import timestamp
 
 NEWER = (
     frames.CompactionStart,

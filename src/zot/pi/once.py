@@ -22,8 +22,7 @@ from zot.runtime.run import Run
 from zot.sessions.rows import Meta, rfc3339
 from zot.settings.resolve import Plan
 from zot.wire.once import answer_once
-from zot.wire.serving import STOP_SECONDS
-from zot.wire.standard import claim_stdout, ignore_signals
+from zot.wire.serving import STOP_SECONDS, claim_stdout, ignore_signals
 from zot.writer import LineWriter
 
 

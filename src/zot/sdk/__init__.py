@@ -39,18 +39,22 @@ from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, Runtime
 from zot.sdk.stream import AgentEvent, EventStream
 from zot.wire import frames as events
-from zot.wire.follow import KeptEvent, follow
+from zot.wire.eventlog import KeptEvent, follow
 from zot.wire.frames import (
+    AnyFrame,
     ContentBlock,
     EventFrame,
+    FrameError,
     ImageBlock,
     MessageShape,
+    Response,
     TextBlock,
     ToolCallBlock,
     ToolResultBlock,
+    Unknown,
     UsageShape,
+    parse_frame,
 )
-from zot.wire.parse import AnyFrame, FrameError, Response, Unknown, parse_frame
 from zot.wire.shapes import EventsRead, McpServerShape, ModelShape, State
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from zot.sdk.listener import AgentOptions
 from zot.sdk.runtime import Asked, CompactResult, NothingToResume, Runtime, Told
 from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel, RunStream
 from zot.sdk.turns import Made, Reply, Start, Started, Turns, in_loop
-from zot.wire.eventlog import TICK
-from zot.wire.follow import KeptEvent, follow
+from zot.wire.eventlog import TICK, KeptEvent, follow
 from zot.wire.frames import EventFrame
 
 PAGE = 1000

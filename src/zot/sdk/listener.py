@@ -17,8 +17,8 @@ from zot.runtime.agents import AgentRequest
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.sdk.stream import AgentEvent, Channel
-from zot.wire.kept import KeptFrames
-from zot.wire.zot_events import frame
+from zot.wire.encode import frame
+from zot.wire.eventlog import EventLog, open_log
 
 
 class RunEvents(RuntimeClient):
@@ -31,27 +31,27 @@ class RunEvents(RuntimeClient):
         """Channel of the latest run; also gets events of no run (an extension's notice)."""
         self.features = features
         self.on_agent_event = on_agent_event
-        self.kept: KeptFrames | None = None
+        self.log: EventLog | None = None
         """Event log of a durable runtime; None: it is not durable."""
 
     def agent_opened(self, runtime: inner.Runtime) -> None:
         if runtime.runs.durable is None:
             return
-        self.kept = KeptFrames(runtime)
-        if (end := self.kept.untold_end(runtime)) is not None:
+        self.log = open_log(runtime)
+        if (end := self.log.missed_end(runtime)) is not None:
             self.listen(end, None)
 
     def agent_closed(self) -> None:
-        if self.kept is not None:
-            self.kept.close()
+        if self.log is not None:
+            self.log.close()
 
     def listen(self, event: Event, run: Run | None) -> None:
         channel = self.channel if run is None else run.tag
         shown = frame(event, self.features)
         seq = 0
-        if self.kept is not None:  # stored before it is delivered
-            self.kept.keep(event, shown, self.features, UNSET)
-            seq = self.kept.seq
+        if self.log is not None:  # stored before it is delivered
+            self.log.record(event, shown, self.features, UNSET)
+            seq = self.log.seq
         if isinstance(channel, Channel) and shown is not None:
             channel.put(shown, seq)
 

@@ -41,11 +41,11 @@ from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
 from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
 from zot.text import Frozen
-from zot.wire import frames, zot_replies
+from zot.wire import encode, frames
+from zot.wire.encode import approval_request, extension_ask, message_shape, usage_shape
+from zot.wire.eventlog import events_read
 from zot.wire.frames import MessageShape, UsageShape
-from zot.wire.kept import events_read
 from zot.wire.shapes import EventsRead, McpServerShape, ModelShape, State
-from zot.wire.zot_events import approval_request, extension_ask, message_shape, usage_shape
 
 Asked = ParamSpec("Asked")
 Told = TypeVar("Told")
@@ -195,10 +195,10 @@ class Runtime:
         Raises:
             CommandError: this runtime is not durable.
         """
-        runtime, kept = self._open(), self._reader.kept
-        if kept is None:
+        runtime, log = self._open(), self._reader.log
+        if log is None:
             raise NotFoundError("events are kept only by a durable runtime")
-        page = kept.read(self._reader.features, after, limit)
+        page = log.read(self._reader.features, after, limit)
         return events_read(page, runtime, self.state, msgspec.json.decode)
 
     def retry(self, *, limits: Limits | None = None) -> EventStream:
@@ -247,11 +247,11 @@ class Runtime:
 
     def state(self) -> State:
         """Return the state, as `get_state` of the wire does."""
-        return zot_replies.state(self._open().state())
+        return encode.state(self._open())
 
     def servers(self) -> tuple[McpServerShape, ...]:
         """Return the configured MCP servers and their states; starts none."""
-        return zot_replies.servers(self._open().sources.servers())
+        return encode.servers(self._open().sources.servers())
 
     def messages(self) -> tuple[MessageShape, ...]:
         """Return the transcript, as `get_messages` of the wire does: images as a count of bytes."""
@@ -304,7 +304,7 @@ class Runtime:
         """Return the models of this provider, or of every provider with a credential."""
         runtime = self._open()
         models = runtime.models.all("" if everywhere else runtime.models.current.provider)
-        return zot_replies.models(models).models
+        return encode.models(models)
 
     # --- sessions ----------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from zot.serve.ask_terminal import ask_terminal, has_terminal
 from zot.settings.resolve import Plan
 from zot.text import for_terminal, whole_characters
 from zot.wire import frames
+from zot.wire.encode import frame
 from zot.wire.once import EXIT_FAILED, EXIT_OK, answer_once
-from zot.wire.standard import claim_stdout, ignore_signals
-from zot.wire.zot_events import frame
+from zot.wire.serving import claim_stdout, ignore_signals
 from zot.writer import LineWriter
 
 STOP_SECONDS = 3.0

@@ -8,29 +8,25 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from msgspec import UNSET, Raw
 from msgspec.json import decode
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from zot.bugs import complain
 from zot.build import Additions, approval_for, build_runtime
-from zot.core import image as images
-from zot.core.agent import Limits
-from zot.provider.types import Image
+from zot.core.image import checked_images
 from zot.runtime.run import StoredEnd
 from zot.runtime.runtime import Runtime
 from zot.serve import rpc_sessions
-from zot.serve.rpc_commands import SlowCommands
+from zot.serve.rpc_slow import SlowCommands
 from zot.settings.resolve import Plan
-from zot.wire import commands, shapes, zot, zot_events, zot_replies
+from zot.wire import commands, encode, shapes, zot
 from zot.wire.commands import AnyCommand
 from zot.wire.frames import EventFrame
-from zot.wire.shapes import EventsRead, State
 from zot.wire.zot import MAX_ANSWER, Hello, Incoming, Ping, too_large
-from zot.wire.zot_replies import KeptMessages
 
 if TYPE_CHECKING:
     from zot.serve.rpc_agents import NamedAgents
     from zot.serve.rpc_served import ServedAgent
-    from zot.wire.kept import KeptFrames
+    from zot.wire.eventlog import EventLog
 
 ToFrame = Callable[..., EventFrame | None]
 LIMITS = ("max_steps", "max_cost", "max_tokens", "max_seconds")
@@ -42,8 +38,8 @@ class AgentCommands:
     def __init__(self, agent: ServedAgent) -> None:
         self._agent = agent
         self._server = agent.server
-        self._messages: KeptMessages | None = None
-        self._slow: SlowCommands | None = None
+        self._messages = encode.MessageEncoder()
+        self.slow = SlowCommands(agent)
 
     def build(self, plan: Plan) -> Runtime:
         """Build the runtime of the process's own agent, and attach it."""
@@ -60,84 +56,61 @@ class AgentCommands:
 
         return NamedAgents(self._server)
 
-    def frames_of(self, runtime: Runtime) -> tuple[KeptFrames | None, ToFrame]:
+    def frames_of(self, runtime: Runtime) -> tuple[EventLog | None, ToFrame]:
         """Return the log of a durable runtime, and the function that makes frames of events."""
-        if runtime.runs.durable is not None:
-            from zot.wire.kept import KeptFrames
+        if runtime.runs.durable is None:
+            return None, encode.frame
+        from zot.wire.eventlog import open_log
 
-            return KeptFrames(runtime), zot_events.frame
-        return None, zot_events.frame
+        return open_log(runtime), encode.frame
 
     def take(self, incoming: Incoming, command: AnyCommand) -> None:
-        agent = self._agent
+        """Execute the command and answer. Raises ZotError: it cannot be executed."""
+        if isinstance(command, commands.Starting):
+            self._start(incoming, command)
+        elif isinstance(command, commands.Slow):
+            self.slow.start(incoming, command)
+        elif isinstance(command, commands.OfAgents):
+            self._server.named.take(incoming, command)
+        elif isinstance(command, commands.GetMessages):
+            self._answer_messages(incoming, command)
+        elif isinstance(command, Hello | Ping):
+            raise AssertionError(f"{incoming.name} is answered by stage one")
+        else:
+            self._agent.answer(incoming, self._data(command))
+
+    # --- runs --------------------------------------------------------------------------------
+
+    def _start(self, incoming: Incoming, command: commands.Starting) -> None:
+        agent, runtime = self._agent, self._agent.runtime
+        accepted = partial(agent.accept, incoming, "")
         match command:
             case commands.Prompt():
                 self._prompt(incoming, command)
-            case Hello() | Ping():
-                raise AssertionError(f"{incoming.name} is answered by stage one")
-            case commands.OpenAgent() | commands.CloseAgent() | commands.ListAgents():
-                self._server.named.take(incoming, command)
             case commands.RetryPrompt():
-                agent.runtime.retry(tag=incoming.id, accepted=partial(agent.accept, incoming, ""))
+                runtime.retry(tag=incoming.id, accepted=accepted)
             case commands.Compact(instructions):
-                agent.runtime.compact(
-                    instructions, tag=incoming.id, accepted=partial(agent.accept, incoming, "")
-                )
-            case commands.Abort(target):
-                self._abort(target)
-                agent.answer(incoming)
-            case commands.Events(after, limit):
-                agent.answer(incoming, self._events(after, limit), limit=MAX_ANSWER)
-            case commands.Steer():
-                self._queue(incoming, command, agent.runtime.steer)
-            case commands.FollowUp():
-                self._queue(incoming, command, agent.runtime.follow)
-            case (
-                commands.GetState()
-                | commands.GetMessages()
-                | commands.GetModels()
-                | commands.GetApprovals()
-            ):
-                self._look(incoming, command)
-            case (
-                commands.GetCommands()
-                | commands.RunCommand()
-                | commands.ReloadExt()
-                | commands.RunShell()
-            ):
-                self._slow_commands().start(incoming, command)
-            case (
-                commands.NewSession()
-                | commands.ListSessions()
-                | commands.LoadSession()
-                | commands.ForkSession()
-                | commands.ExportSession()
-                | commands.Checkpoints()
-                | commands.Rewind()
-                | commands.GetChanges()
-                | commands.SetMessages()
-            ):
-                data = rpc_sessions.answer(agent.runtime, command)
-                agent.answer(incoming, data, limit=MAX_ANSWER)
+                runtime.compact(instructions, tag=incoming.id, accepted=accepted)
+            case commands.Steer(text, images) | commands.FollowUp(text, images):
+                offer = runtime.steer if isinstance(command, commands.Steer) else runtime.follow
+                pictures = checked_images(images)
+                if offer(text, pictures):
+                    agent.answer(incoming)
+                else:  # no run can take it: it becomes a prompt
+                    runtime.prompt(text, pictures, tag=incoming.id, accepted=accepted)
             case _:
-                agent.answer(incoming, self._change(command))
+                assert_never(command)
 
     def _prompt(self, incoming: Incoming, command: commands.Prompt) -> None:
         if command.run and self._repeated(incoming, command.run):
             return
-        runtime, limits = self._agent.built or self._agent.runtime, None
-        if (
-            command.max_steps is not None
-            or command.max_cost is not None
-            or command.max_tokens is not None
-            or command.max_seconds is not None
-        ):
-            limits = self._limits(command, runtime.agent.settings.limits)
+        runtime = self._agent.runtime
+        own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
         runtime.prompt(
             command.message,
-            images.checked_images(command.images) if command.images else (),
+            checked_images(command.images),
             tag=incoming.id,
-            limits=limits,
+            limits=replace(runtime.agent.settings.limits, **own) if own else None,
             accepted=partial(self._agent.accept, incoming, command.run),
             run_id=command.run,
         )
@@ -149,33 +122,43 @@ class AgentCommands:
             started = zot.Started(True, ahead, run=id, resumed=True)
             self._agent.answer(incoming, started, tag=incoming.id)
 
-        known = self._agent.runtime.runs.find(id, incoming.id, attached)
+        known = self._agent.runtime.runs.repeated(id, incoming.id, attached)
         if isinstance(known, StoredEnd):
             end = zot.RunEnd(known.stop, known.error, known.code, known.text)
             self._agent.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))
         return known is not None
 
-    def _limits(self, command: commands.Prompt, usual: Limits) -> Limits:
-        """Return the usual limits with those that the prompt overrides."""
-        own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
-        return replace(usual, **own)
+    # --- commands that are finished when they are answered -----------------------------------
 
-    def _slow_commands(self) -> SlowCommands:
-        if self._slow is None:
-            agent = self._agent
-            self._slow = SlowCommands(agent.runtime, agent.answer, agent.fail)
-        return self._slow
+    def _data(self, command: commands.Quick) -> Any:
+        """Execute the command; return the data of the answer."""
+        if isinstance(command, commands.Query):
+            return self._query(command)
+        if isinstance(command, commands.OfSession | commands.OfChanges):
+            return rpc_sessions.answer(self._agent.runtime, command)
+        return self._change(command)
 
-    def finish(self) -> None:
-        if self._slow is not None:
-            self._slow.finish()
+    def _query(self, command: commands.Query) -> Any:
+        runtime = self._agent.runtime
+        match command:
+            case commands.GetState():
+                return encode.state(runtime, self._server.features)
+            case commands.GetModels(everywhere):
+                models = runtime.models.all("" if everywhere else runtime.models.current.provider)
+                return shapes.Models(encode.models(models))
+            case commands.GetApprovals():
+                rules = (shapes.ApprovalShape(**asdict(rule)) for rule in runtime.approvals.rules())
+                return shapes.Approvals(tuple(rules))
+            case commands.Events(after, limit):
+                from zot.wire.eventlog import events_read
 
-    def close(self) -> None:
-        if self._slow is not None:
-            self._slow.close()
+                features = self._server.features
+                page = self._agent.event_log().read(features, after, limit)
+                return events_read(page, runtime, lambda: encode.state(runtime, features), Raw)
+            case _:
+                assert_never(command)
 
-    def _change(self, command: commands.Change) -> Any:
-        """Execute a quick command and return the data of the answer."""
+    def _change(self, command: commands.Switch | commands.Reply) -> Any:
         runtime = self._agent.runtime
         match command:
             case commands.Clear():
@@ -189,6 +172,12 @@ class AgentCommands:
             case commands.SetJail(on):
                 runtime.shell.set_jail(on)
                 return shapes.JailSet(on)
+            case commands.ResumeRun(run, decision):
+                runtime.runs.resume(run, go_on=decision == "continue")
+            case commands.Abort(target):
+                self._abort(target)
+            case commands.AbortShell():
+                runtime.shell.abort()
             case commands.Approve(request_id, decision, reason, pattern, args):
                 runtime.approve(request_id, decision, reason, pattern=pattern, args=args)
             case commands.RemoveApproval(tool, pattern):
@@ -203,82 +192,27 @@ class AgentCommands:
                 runtime.commands.panel_resize(extension, panel, width, height)
             case commands.PanelClose(extension, panel):
                 runtime.commands.panel_close(extension, panel)
-            case commands.AbortShell():
-                runtime.shell.abort()
-            case commands.ResumeRun(run, decision):
-                runtime.runs.resume(run, go_on=decision == "continue")
             case _:
                 assert_never(command)
         return UNSET
 
-    def _events(self, after: int, limit: int) -> EventsRead:
-        features, runtime = self._server.features, self._agent.runtime
-        page = self._agent.kept_frames().read(features, after, limit)
-
-        def state() -> State:
-            return rpc_sessions.with_features(zot_replies.state(runtime.state()), runtime, features)
-
-        from zot.wire.kept import events_read
-
-        return events_read(page, runtime, state, Raw)
-
     def _abort(self, target: str | int | float | None) -> None:
-        if target is None:
-            self._agent.runtime.abort()
-            return
-        tags = (tag for tag in self._agent.runtime.runs.tags() if isinstance(tag, Raw))
-        # Compared as values: an id can be written in several ways.
-        if aborted := [tag for tag in tags if decode(tag) == target]:
-            self._agent.runtime.abort(aborted[0])
-
-    def _queue(
-        self,
-        incoming: Incoming,
-        command: commands.Steer | commands.FollowUp,
-        offer: Callable[[str, list[Image]], bool],
-    ) -> None:
-        pictures = images.checked_images(command.images)
-        if offer(command.message, pictures):
-            self._agent.answer(incoming)
-        else:  # no run can take it: it becomes a prompt
-            self._agent.runtime.prompt(
-                command.message,
-                pictures,
-                tag=incoming.id,
-                accepted=partial(self._agent.accept, incoming, ""),
-            )
-
-    def _look(
-        self,
-        incoming: Incoming,
-        command: commands.GetState
-        | commands.GetMessages
-        | commands.GetModels
-        | commands.GetApprovals,
-    ) -> None:
         runtime = self._agent.runtime
-        match command:
-            case commands.GetState():
-                state = zot_replies.state(runtime.state())
-                if self._server.features & {"approvals", "budgets", "dialogs", "mcp", "sessions"}:
-                    state = rpc_sessions.with_features(state, runtime, self._server.features)
-                self._agent.answer(incoming, state)
-            case commands.GetModels(everywhere):
-                models = runtime.models.all("" if everywhere else runtime.models.current.provider)
-                self._agent.answer(incoming, zot_replies.models(models))
-            case commands.GetApprovals():
-                self._agent.answer(incoming, zot_replies.approvals(runtime.approvals.rules()))
-            case commands.GetMessages(offset, limit):
-                end = None if limit is None else offset + limit
-                if self._messages is None:
-                    self._messages = zot_replies.KeptMessages()
-                messages = runtime.session.messages()[offset:end]
-                if (size := self._messages.least_size(messages)) > MAX_ANSWER:
-                    raise too_large(size)  # before building it
-                line = zot.success_in_pieces(incoming, self._messages.answer(messages))
-                if len(line) > MAX_ANSWER:
-                    self._messages = None  # drop a cache that is too large to send
-                    raise too_large(len(line))
-                self._agent.put(line, UNSET)
-            case _:
-                assert_never(command)
+        if target is None:
+            runtime.abort()
+            return
+        tags = (tag for tag in runtime.runs.tags() if isinstance(tag, Raw))
+        # Compared as values: an id can be written in several ways.
+        if (aborted := next((tag for tag in tags if decode(tag) == target), None)) is not None:
+            runtime.abort(aborted)
+
+    def _answer_messages(self, incoming: Incoming, command: commands.GetMessages) -> None:
+        end = None if command.limit is None else command.offset + command.limit
+        messages = self._agent.runtime.session.messages()[command.offset : end]
+        if (size := self._messages.least_size(messages)) > MAX_ANSWER:
+            raise too_large(size)  # before building it
+        line = zot.success_in_pieces(incoming, self._messages.answer(messages))
+        if len(line) > MAX_ANSWER:
+            self._messages = encode.MessageEncoder()  # drop a cache that is too large to send
+            raise too_large(len(line))
+        self._agent.put(line, UNSET)

@@ -15,8 +15,8 @@ from zot.errors import BusyError, CommandError, NotFoundError, ZotError
 from zot.runtime.agents import AgentInfo, AgentRequest, Agents
 from zot.serve.rpc_served import ServedAgent, signature_of
 from zot.wire import commands, shapes
+from zot.wire.encode import usage_shape
 from zot.wire.zot import Incoming
-from zot.wire.zot_events import usage_shape
 
 if TYPE_CHECKING:
     from zot.serve.rpc import RpcServer

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_agent import AgentCommands
     from zot.wire.commands import AnyCommand
+    from zot.wire.eventlog import EventLog
     from zot.wire.frames import EventFrame
-    from zot.wire.kept import KeptFrames
 
 
 class ServedAgent(RuntimeClient):
@@ -44,7 +44,7 @@ class ServedAgent(RuntimeClient):
         """Whether runs that a crash interrupted are continued."""
         self._seq = 0
         self._wire_lock = threading.Lock()
-        self._kept: KeptFrames | None = None
+        self._log: EventLog | None = None
         """Event log of a durable session; None: it is not durable."""
         self._recover_lock = threading.Lock()
         self._recovered = False
@@ -59,12 +59,12 @@ class ServedAgent(RuntimeClient):
     @property
     def seq(self) -> int:
         """Number of its last frame."""
-        return self._seq if self._kept is None else self._kept.seq
+        return self._seq if self._log is None else self._log.seq
 
     def use(self, runtime: Runtime) -> None:
         """Attach the runtime before its first event."""
-        self._kept, self._frame = self.commands.frames_of(runtime)
-        self.durable = self.durable or self._kept is not None
+        self._log, self._frame = self.commands.frames_of(runtime)
+        self.durable = self.durable or self._log is not None
         self.built = runtime
 
     # --- commands ----------------------------------------------------------------------------
@@ -100,23 +100,23 @@ class ServedAgent(RuntimeClient):
             if self._recovered:
                 return
             runtime, self._recovered = self.runtime, True
-            if (end := self.kept_frames().untold_end(runtime)) is not None:
+            if (end := self.event_log().missed_end(runtime)) is not None:
                 self.listen(end, None)
             runtime.runs.recover(lambda text: Raw(text.encode()) if text else UNSET)
 
-    def kept_frames(self) -> KeptFrames:
+    def event_log(self) -> EventLog:
         _ = self.runtime
-        if self._kept is None:
+        if self._log is None:
             raise NotFoundError("events are kept only with --durable")
-        return self._kept
+        return self._log
 
     def finish_commands(self) -> None:
         if self._commands is not None:
-            self._commands.finish()
+            self._commands.slow.finish()
 
     def closing(self) -> None:
         if self._commands is not None:
-            self._commands.close()
+            self._commands.slow.close()
 
     def accept(self, incoming: Incoming, run: str, ahead: int) -> None:
         """Answer before the first event of the run can be written."""
@@ -145,30 +145,24 @@ class ServedAgent(RuntimeClient):
     def listen(self, event: Event, run: Run | None) -> None:
         frame = self._frame(event, self.server.features)
         tag = UNSET if run is None else run.tag
-        if self._kept is not None:
-            self._put_kept(event, frame, tag)
+        if self._log is not None:
+            self._record(event, frame, tag)
         elif frame is not None:
             self.put(encode_line(frame), tag)
 
-    def _put_kept(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
-        assert self._kept is not None
+    def _record(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
+        assert self._log is not None
         with self._wire_lock:  # logged and written in the same order, logged first
-            line = self._kept.keep(event, frame, self.server.features, tag)
+            line = self._log.record(event, frame, self.server.features, tag)
             if line is not None:
                 self._write(line)
 
     # --- frames ------------------------------------------------------------------------------
 
-    def answer(
-        self,
-        incoming: Incoming,
-        data: Any = UNSET,
-        *,
-        tag: Any = UNSET,
-        limit: int | None = None,
-    ) -> None:
+    def answer(self, incoming: Incoming, data: Any = UNSET, *, tag: Any = UNSET) -> None:
+        """Raises CommandError: the answer is too large; nothing was sent."""
         line = zot.encode(zot.success(incoming, data))
-        if limit is not None and len(line) > limit:
+        if len(line) > zot.MAX_ANSWER:
             raise zot.too_large(len(line))
         self.put(line, tag)
 
@@ -181,7 +175,7 @@ class ServedAgent(RuntimeClient):
             self._write(line)
             return
         with self._wire_lock:  # numbered in the order of writing
-            self._seq = self._seq + 1 if self._kept is None else self._kept.number()
+            self._seq = self._seq + 1 if self._log is None else self._log.number()
             self._write(zot.stamped(line, self._seq, tag))
 
     def _write(self, line: bytes) -> None:
@@ -189,8 +183,8 @@ class ServedAgent(RuntimeClient):
 
     def agent_closed(self) -> None:
         """Close the event log, and return this lane's share of the output to the others."""
-        if self._kept is not None:
-            self._kept.close()
+        if self._log is not None:
+            self._log.close()
         if isinstance(self._writer, Lane):
             self.server.writer.close_lane(self._writer)
 

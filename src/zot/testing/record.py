@@ -40,7 +40,7 @@ from zot.testing.cassette import (
     unpacked_model,
 )
 from zot.text import encode_json
-from zot.wire.zot_events import frame
+from zot.wire.encode import frame
 
 VERSION = 1
 Line = dict[str, Any]

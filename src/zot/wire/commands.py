@@ -318,65 +318,21 @@ class RemoveApproval(Command, tag="remove_approval"):
     pattern: str
 
 
-OtherCommand = (
-    RetryPrompt
-    | ResumeRun
-    | Events
-    | Steer
-    | FollowUp
-    | Abort
-    | Compact
-    | GetState
-    | GetMessages
-    | Clear
-    | SetModel
-    | SetReasoning
-    | SetJail
-    | GetModels
-    | GetCommands
-    | RunCommand
-    | ReloadExt
-    | PanelKey
-    | PanelResize
-    | PanelClose
-    | RunShell
-    | AbortShell
-    | NewSession
-    | ListSessions
-    | LoadSession
-    | ForkSession
-    | ExportSession
-    | Checkpoints
-    | Rewind
-    | GetChanges
-    | SetMessages
-    | Answer
-    | OpenAgent
-    | CloseAgent
-    | ListAgents
-    | Approve
-    | GetApprovals
-    | RemoveApproval
-)
-AnyCommand = Hello | Ping | Prompt | OtherCommand
+Starting = Prompt | RetryPrompt | Compact | Steer | FollowUp
+"""Commands that may start a run; answered when the run is accepted."""
+Slow = GetCommands | RunCommand | ReloadExt | RunShell
+"""Commands that wait for an extension or a shell command."""
+OfAgents = OpenAgent | CloseAgent | ListAgents
+Query = GetState | GetModels | GetApprovals | Events
+OfSession = NewSession | ListSessions | LoadSession | ForkSession | ExportSession | SetMessages
+OfChanges = Checkpoints | Rewind | GetChanges
+Switch = Clear | SetModel | SetReasoning | SetJail | ResumeRun | Abort | AbortShell
+Reply = Approve | RemoveApproval | Answer | PanelKey | PanelResize | PanelClose
+Quick = Query | OfSession | OfChanges | Switch | Reply
+"""Commands that the thread which reads commands executes."""
+AnyCommand = Hello | Ping | GetMessages | Starting | Slow | OfAgents | Quick
 
 BY_NAME: dict[str, type[AnyCommand]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)
 }
 """Every command by its `type`."""
-
-Change = (
-    Clear
-    | SetModel
-    | SetReasoning
-    | SetJail
-    | Approve
-    | RemoveApproval
-    | Answer
-    | PanelKey
-    | PanelResize
-    | PanelClose
-    | AbortShell
-    | ResumeRun
-)
-"""Commands that are finished when their response is sent."""

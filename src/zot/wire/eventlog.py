@@ -1,5 +1,5 @@
 """The event log: the frames of a durable session, in a file beside it, each with its `seq`. Clients
-read there what they missed, and others can follow. It knows lines and numbers, not their meaning.
+read there what they missed, and other processes can follow it.
 
 One line per frame, in order, with a checksum at its end; damaged lines are skipped. A full file is
 rotated to `.1` and the `.1` before it is lost; a head line in each file has the last lost number.
@@ -12,17 +12,28 @@ from __future__ import annotations
 import binascii
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, MsgspecError
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from zot.bugs import warn_once
-from zot.lines import LineCutter
+from zot.core import events
+from zot.core.events import Event
+from zot.errors import SessionError
+from zot.lines import LineCutter, encode_line
+from zot.sessions.files import FileStore
 from zot.text import Frozen
-from zot.wire.zot import stamped
+from zot.wire import frames, shapes
+from zot.wire.encode import frame
+from zot.wire.frames import EventFrame, Response, Unknown, parse_frame
+from zot.wire.zot import FEATURES, stamped
+
+if TYPE_CHECKING:
+    from zot.runtime.runtime import Runtime
 
 MAX_FILE = 32 * 1024 * 1024
 GAP = 1000
@@ -37,6 +48,8 @@ _DONE = b'{"type":"done"'
 _TYPE = b'{"type":"'
 _CRC = b',"crc":"'
 _CRC_LENGTH = len(b',"crc":"00000000"}\n')
+_ALL = frozenset(FEATURES)
+_FEATURE_OF = {kind.__struct_config__.tag: feature for kind, feature in frames.FEATURES.items()}
 
 
 class EventPage(Frozen):
@@ -52,12 +65,25 @@ def log_path(session: str) -> str:
     return f"{session}.events"
 
 
+def open_log(runtime: Runtime) -> EventLog:
+    """Open the log of a durable runtime. Raises SessionError: it cannot be written."""
+    store = runtime.session.store
+    assert isinstance(store, FileStore)  # a durable runtime has one
+    try:
+        return EventLog(store.path)
+    except OSError as error:
+        raise SessionError(
+            f"cannot write the event log of {store.path!r}: {error.strerror}"
+        ) from error
+
+
 class EventLog:
     """Writer of the log, in the process that holds the session. Not thread-safe: the caller must
-    serialize calls."""
+    serialize calls, which also keeps log and wire in the same order."""
 
     def __init__(self, session: str) -> None:
         """Open the log. Raises OSError when the file cannot be opened."""
+        self._session = session
         self.path = log_path(session)
         self._fd = self._opened()
         self._size = _cut_torn_end(self._fd)
@@ -71,6 +97,21 @@ class EventLog:
             self._begin(self.seq)
         except OSError:
             pass  # a full disk: reported with the first frame that cannot be stored
+
+    def record(
+        self, event: Event, shown: EventFrame | None, features: Set[str], tag: Any
+    ) -> bytes | None:
+        """Store the event as a frame with all features. Return the line for this client, whose
+        frame is `shown`; None: it gets none."""
+        full = frame(event, _ALL)
+        if full is None:
+            return None
+        line = self.append(encode_line(full), tag)
+        if shown is None:
+            return None
+        if "seq" not in features:
+            return encode_line(shown)
+        return line if shown == full else stamped(encode_line(shown), self.seq, tag)
 
     def append(self, line: bytes, tag: Any = UNSET) -> bytes:
         """Number and store a frame; return the numbered line. A full disk breaks the log, never
@@ -92,18 +133,22 @@ class EventLog:
         self.seq += 1
         return self.seq
 
-    @property
-    def has_frames(self) -> bool:
-        """Whether the current file holds a frame."""
-        return any(seq_of(line) for line in _good(_backwards(self._fd, self._size), self.path))
-
-    def last_done(self) -> dict[str, Any] | None:
-        """Return the last stored `done` frame."""
+    def missed_end(self, runtime: Runtime) -> events.Done | None:
+        """Return the end of the last run if the process was killed before it could report it."""
+        ended = None if runtime.runs.durable is None else runtime.runs.durable.last_ended()
+        if ended is None:
+            return None
+        end, has_frames = events.Done(ended.stop, ended.run), False
         for line in _good(_backwards(self._fd, self._size), self.path):
             if line.startswith(_DONE):
-                frame: dict[str, Any] = decode(line)
-                return frame
-        return None
+                return None if decode(line).get("run") == ended.run else end
+            has_frames = has_frames or seq_of(line) > 0
+        return end if has_frames else None
+
+    def read(self, features: Set[str], after: int, limit: int) -> EventPage:
+        """Return the frames after a number that a client with these features receives."""
+        page = read_events(self._session, after, limit)
+        return replace(page, lines=[line for line in page.lines if _is_for(line, features)])
 
     def close(self) -> None:
         self._over = True
@@ -158,6 +203,26 @@ class EventLog:
 # --- reading ---------------------------------------------------------------------------------
 
 
+def _is_for(line: bytes, features: Set[str]) -> bool:
+    """Return whether a client with these features receives this line."""
+    kind = line[len(_TYPE) : line.index(b'"', len(_TYPE))].decode()
+    feature = _FEATURE_OF.get(kind)
+    return kind != "event_log" and (feature is None or feature in features)
+
+
+def events_read(
+    page: EventPage, runtime: Runtime, state: Callable[[], shapes.State], make: Callable[..., Any]
+) -> shapes.EventsRead:
+    """Return the response to `events`, each line converted by `make`. Where frames were lost, add
+    a snapshot from which the client can continue."""
+    snapshot: Any = UNSET
+    if page.expired:
+        running = runtime.runs.running
+        snapshot = shapes.Snapshot(state(), "" if running is None else running.id)
+    lines = tuple(make(line[:-1]) for line in page.lines)
+    return shapes.EventsRead(lines, page.last, page.more, page.expired, snapshot)
+
+
 def read_events(session: str, after: int, limit: int = 1000, most: int = 8 << 20) -> EventPage:
     """Return the frames after a number: at most `limit` frames, and about `most` bytes. The
     session may be in use."""
@@ -208,6 +273,35 @@ def follow_lines(session: str, after: int, wait: Callable[[], bool]) -> Iterator
         after = page.last
         if not page.more:
             seen = now
+
+
+class KeptEvent(Frozen):
+    """An event of the event log."""
+
+    seq: int
+    """Number of the event; pass it as `after` to read the events that follow."""
+    event: EventFrame | Unknown
+    """`Unknown` of type `cursor_expired` when some requested events are no longer stored."""
+
+
+def follow(
+    session: str | os.PathLike[str],
+    after: int = 0,
+    *,
+    once: bool = False,
+    wait: Callable[[], bool] | None = None,
+) -> Iterator[KeptEvent]:
+    """Yield the events of a durable session after a number, and new ones as they come. Read-only;
+    works in any process of this machine, while the session runs and afterwards. `once`: stop after
+    the last stored event. `wait` is called when there are no events; False ends the iteration.
+    """
+    pause = wait or ((lambda: False) if once else tick)
+    for line in follow_lines(os.fspath(session), after, pause):
+        event = parse_frame(line)
+        if seq := seq_of(line):
+            after = seq
+        if not isinstance(event, Response):
+            yield KeptEvent(after, event)
 
 
 def tick() -> bool:

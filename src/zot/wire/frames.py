@@ -1,19 +1,22 @@
-"""Types of all frames that the zot wire sends. The SDK hands the same types to embedders, `zot
-schema` prints them as JSON Schema, and a client parses lines back into them.
+"""Types of all frames that the zot wire sends, and their parser for clients. The SDK hands the same
+types to embedders, `zot schema` prints them as JSON Schema.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from zot.core import events
 from zot.core.events import OpenCall as OpenCall
-from zot.lines import encode_line
+from zot.errors import CommandError, ZotError
+from zot.lines import decode_line, encode_line
 from zot.provider.types import Json, Stop
-from zot.text import Frozen
+from zot.text import Frozen, whole_characters
+
+T = TypeVar("T")
 
 # --- content blocks and messages ---------------------------------------------------------------
 
@@ -292,39 +295,16 @@ class McpServer(Frame, events.ServerChanged, tag="mcp_server"):
     """Feature `mcp`: the state of a server changed."""
 
 
+MessageFrame = UserMessage | AssistantMessage
+TurnFrame = TurnStart | AssistantStart | TextDelta | ThinkingDelta | Usage | TurnEnd
+CallFrame = (
+    ToolUseStart | ToolUseArgs | ToolUseEnd | ToolCall | ToolStart | ToolProgress | ToolResult
+)
+RunFrame = Error | Done | RunResumed | RunHeld | RunSuspended | Retry | Fallback | QueueUpdate
+CompactFrame = CompactStart | CompactDone
+PersonFrame = ApprovalRequest | ApprovalResolved | ExtAsk | ExtNotify | ExtDisplay | ExtPanel
 EventFrame = (
-    UserMessage
-    | TurnStart
-    | AssistantStart
-    | TextDelta
-    | ThinkingDelta
-    | ToolUseStart
-    | ToolUseArgs
-    | ToolUseEnd
-    | Usage
-    | AssistantMessage
-    | ToolCall
-    | TurnEnd
-    | ToolStart
-    | ToolProgress
-    | ToolResult
-    | Error
-    | Done
-    | RunResumed
-    | RunHeld
-    | RunSuspended
-    | CompactStart
-    | CompactDone
-    | Retry
-    | Fallback
-    | QueueUpdate
-    | ApprovalRequest
-    | ApprovalResolved
-    | ExtNotify
-    | ExtDisplay
-    | ExtPanel
-    | ExtAsk
-    | McpServer
+    MessageFrame | TurnFrame | CallFrame | RunFrame | CompactFrame | PersonFrame | McpServer
 )
 FEATURES: dict[type[Frame], str] = {
     ThinkingDelta: "thinking",
@@ -337,6 +317,97 @@ FEATURES: dict[type[Frame], str] = {
     McpServer: "mcp",
 }
 """Frames sent only to clients that requested the feature in `hello`; the event log has all."""
+
+
+# --- parsing -------------------------------------------------------------------------------------
+
+
+class FrameError(ZotError):
+    """The received text is not a frame."""
+
+    code = "parse_error"
+
+
+class Response(Frame, tag="response"):
+    """The answer to one command."""
+
+    command: str
+    success: bool
+    id: str | int | float | UnsetType = UNSET
+    data: Any = UNSET
+    error: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    """Feature `codes`."""
+
+    def data_as(self, type: type[T]) -> T:
+        """Convert the data to a type of zot.wire.shapes. Raises FrameError: it has another
+        shape."""
+        try:
+            return msgspec.convert(self.data, type)
+        except msgspec.ValidationError as error:
+            raise FrameError(f"the answer to {self.command!r} has another shape: {error}") from None
+
+
+class Unknown(Frozen):
+    """A frame of an unknown type, or whose fields do not match its type.
+
+    Protocol version 1 may grow, so clients skip unknown frames.
+    """
+
+    type: str
+    fields: dict[str, Any]
+    """All fields of the frame, including its type."""
+    problem: str = ""
+    """Validation error of a frame whose type is known."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the frame as it came."""
+        return self.fields
+
+
+AnyFrame = EventFrame | Response | Unknown
+
+_decode = msgspec.json.Decoder(EventFrame | Response).decode
+KNOWN = frozenset(member.__struct_config__.tag for member in (*EventFrame.__args__, Response))
+"""The `type` of every frame in this version."""
+
+
+def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
+    """Parse one frame, a line or an object, into its type: the inverse of `to_wire`. Raises
+    FrameError: it is not a JSON object with a "type"."""
+    fields: Any = frame
+    if not isinstance(frame, dict):
+        line = whole_characters(frame).encode() if isinstance(frame, str) else frame
+        try:
+            return _decoded(line)
+        except CommandError:
+            pass  # unknown type, wrong shape or no JSON: decoded again to tell them apart
+        try:
+            fields = decode_line(line, msgspec.json.decode)
+        except CommandError as error:
+            raise FrameError(f"not a frame: {_excerpt(frame)}: {error}") from None
+    kind = fields.get("type") if isinstance(fields, dict) else None
+    if not isinstance(kind, str):
+        raise FrameError(f'not a frame: {_excerpt(frame)}: it is no JSON object with a "type"')
+    try:
+        return _converted(fields)
+    except msgspec.ValidationError as error:
+        return Unknown(kind, fields, str(error) if kind in KNOWN else "")
+
+
+def _decoded(line: bytes) -> EventFrame | Response:
+    frame: EventFrame | Response = decode_line(line, _decode)
+    return frame
+
+
+def _converted(fields: dict[str, Any]) -> EventFrame | Response:
+    frame: EventFrame | Response = msgspec.convert(fields, EventFrame | Response)
+    return frame
+
+
+def _excerpt(frame: object) -> str:
+    text = repr(frame)
+    return text if len(text) <= 200 else text[:200] + "..."
 
 
 if not TYPE_CHECKING:  # embedders also look for response data in `zot.sdk.events`

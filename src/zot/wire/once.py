@@ -4,6 +4,8 @@ text to an exit code. Each mode prints the answer itself.
 
 from __future__ import annotations
 
+import select
+import signal
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -13,7 +15,7 @@ from zot.cancel import Cancel
 from zot.core.source import CommandResult
 from zot.errors import Cancelled, CommandError, SessionError
 from zot.runtime.runtime import Runtime
-from zot.wire.serving import finish, note_signals, wait_or_abort
+from zot.wire.serving import SIGNALS
 
 EXIT_OK, EXIT_FAILED = 0, 1
 
@@ -60,7 +62,7 @@ def answer_once(runtime: Runtime, typed: str, client: OnceClient) -> int:
     else:
         runtime.commands.check_typed(typed)
     run = runtime.prompt(prompt, call=call)
-    finish(run, runtime, is_over, client.wire)
+    wait_or_abort(run.ended.wait, runtime.abort, is_over, client.wire)
     if stopped_by:
         return 128 + stopped_by[0]
     if run.error is not None:
@@ -90,3 +92,28 @@ def _command(
     finally:
         over.set()
         watcher.join()
+
+
+def note_signals() -> list[int]:
+    """Handle termination signals by adding them to the returned list."""
+    noted: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda number, _: noted.append(number))
+    return noted
+
+
+def wait_or_abort(
+    ended: Callable[[float], bool], abort: Callable[[], object], stop: Callable[[], bool], wire: int
+) -> None:
+    """Wait until `ended`; call `abort`, once, when `stop` returns True or nobody reads `wire`.
+
+    The signal handler must not abort: it may run while this thread holds a lock that the abort
+    needs, or, at a second signal, while the first one's abort is half done and holds its lock.
+    """
+    aborted = False
+    poll = select.poll()
+    poll.register(wire, 0)
+    while not ended(0.1):
+        if not aborted and (stop() or poll.poll(0)):
+            aborted = True
+            abort()

@@ -1,13 +1,17 @@
-"""Base of all line servers: splits stdin into lines, handles signals, a lost client and shutdown.
+"""Base of all line servers: splits stdin into lines, handles signals, a lost client and shutdown;
+and the standard streams of such a process: stdout carries frames only, and writing to stderr never
+blocks.
 
-It does not interpret lines; `serve/rpc.py` and `pi/rpc.py` do.
+Lines are not interpreted here; `serve/rpc.py` and `pi/rpc.py` do that.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import select
 import signal
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -15,18 +19,27 @@ from typing import TYPE_CHECKING
 from zot.errors import ZotError
 from zot.lines import LineSplitter, LineTooLong, poke, ready
 from zot.runtime.client import RuntimeClient
-from zot.wire.standard import SIGNALS, claim_stdout, ignore_signals
+from zot.text import for_terminal
 from zot.writer import LineWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from zot.cancel import Cancel
-    from zot.runtime.run import Run
     from zot.runtime.runtime import Runtime
 
 STOP_SECONDS = 3.0
 """Timeout after a signal for the turn to stop and for the client to read, in seconds."""
+
+
+SIGNALS = tuple(
+    getattr(signal, f"SIG{name}")
+    for name in ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU")
+    + ("POLL", "PWR", "STKFLT")
+    if hasattr(signal, f"SIG{name}")
+)
+"""Signals that end the process in an orderly way: all that are fatal by default, except SIGKILL and
+those for a broken process (SIGSEGV, SIGABRT)."""
+PIPE_BUF = 4096
+"""Bytes that a writable pipe accepts at once on every system, at least."""
 
 
 class ClientRefused(Exception):
@@ -221,36 +234,6 @@ class LineServer(RuntimeClient):
         poke(self._wake_write)
 
 
-def note_signals() -> list[int]:
-    """Handle termination signals by adding them to the returned list."""
-    noted: list[int] = []
-    for number in SIGNALS:
-        signal.signal(number, lambda number, _: noted.append(number))
-    return noted
-
-
-def finish(run: Run, runtime: Runtime, stop: Callable[[], bool], wire: int) -> None:
-    """Wait for a run to end; abort it when `stop` returns True or the reader is gone."""
-    wait_or_abort(run.ended.wait, runtime.abort, stop, wire)
-
-
-def wait_or_abort(
-    ended: Callable[[float], bool], abort: Callable[[], object], stop: Callable[[], bool], wire: int
-) -> None:
-    """Wait until `ended`; call `abort`, once, when `stop` returns True or nobody reads `wire`.
-
-    The signal handler must not abort: it may run while this thread holds a lock that the abort
-    needs, or, at a second signal, while the first one's abort is half done and holds its lock.
-    """
-    aborted = False
-    poll = select.poll()
-    poll.register(wire, 0)
-    while not ended(0.1):
-        if not aborted and (stop() or poll.poll(0)):
-            aborted = True
-            abort()
-
-
 def read_stdin() -> bytes:
     """Read from stdin; return b"" at its end and on errors."""
     while True:
@@ -260,3 +243,68 @@ def read_stdin() -> bytes:
             ready(0)
         except OSError:
             return b""
+
+
+# --- standard streams ----------------------------------------------------------------------------
+
+
+def claim_stdout() -> int:
+    """Reserve stdout for frames and return its new descriptor; all other output of this process
+    goes to stderr.
+
+    Call it before opening any file: if a standard stream was closed when the process started, the
+    next file would get its descriptor.
+    """
+    open_missing()
+    wire = os.dup(1)
+    os.dup2(2, 1)
+    sys.stderr = Stderr()
+    return wire
+
+
+def open_missing() -> None:
+    """Open streams that the parent closed as the null device, so that using them is harmless."""
+    for fd, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(fd)
+        except OSError:
+            opened = os.open(os.devnull, mode)
+            if opened != fd:
+                os.dup2(opened, fd)
+                os.close(opened)
+
+
+def ignore_signals() -> None:
+    """Ignore signals while Python shuts down, so that they do not change the exit code."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class Stderr(io.TextIOBase):
+    """Writer to descriptor 2 that drops text when the pipe is full or its reader is gone. On a
+    terminal, control characters (from an extension or a file name) are made harmless.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._poll = select.poll()
+        self._poll.register(2, select.POLLOUT)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2
+
+    def write(self, text: str) -> int:
+        data = for_terminal(text, 2).encode("utf-8", "backslashreplace")
+        with self._lock:
+            for start in range(0, len(data), PIPE_BUF):
+                if not self._poll.poll(0):
+                    break
+                try:
+                    os.write(2, data[start : start + PIPE_BUF])
+                except OSError:
+                    break  # the reader is gone
+        return len(text)

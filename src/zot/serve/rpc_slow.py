@@ -5,8 +5,7 @@ that the reader of commands never waits.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import asdict
 
@@ -15,28 +14,22 @@ from zot.cancel import Cancel
 from zot.core.source import CommandResult
 from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
 from zot.runtime.commands import RELOAD
-from zot.runtime.runtime import Runtime
 from zot.wire import commands, shapes
 from zot.wire.zot import Incoming
 
-Slow = commands.GetCommands | commands.RunCommand | commands.ReloadExt | commands.RunShell
+if TYPE_CHECKING:
+    from zot.serve.rpc_served import ServedAgent
+
 MAX_WAITING = 64
 
 
 class SlowCommands:
-    def __init__(
-        self,
-        runtime: Runtime,
-        answer: Callable[..., None],
-        fail: Callable[[Incoming, ZotError], None],
-    ) -> None:
-        self._runtime = runtime
-        self._answer = answer
-        self._fail = fail
+    def __init__(self, agent: ServedAgent) -> None:
+        self._agent = agent
         self._cancel = Cancel()
         self._threads: list[threading.Thread] = []
 
-    def start(self, incoming: Incoming, command: Slow) -> None:
+    def start(self, incoming: Incoming, command: commands.Slow) -> None:
         """Answer in a thread.
 
         Raises:
@@ -45,11 +38,13 @@ class SlowCommands:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= MAX_WAITING:
             raise BusyError(f"busy: {MAX_WAITING} commands wait for extensions already")
-        if is_reload(command) and self._runtime.runs.busy:
+        if is_reload(command) and self._agent.runtime.runs.busy:
             raise BusyError("agent is busy: reload_ext has to wait for done, or abort first")
         # Here, not in the thread: an `abort_shell` right behind it must find it.
         cancel = (
-            self._runtime.shell.new_cancel() if isinstance(command, commands.RunShell) else None
+            self._agent.runtime.shell.new_cancel()
+            if isinstance(command, commands.RunShell)
+            else None
         )
         thread = threading.Thread(
             target=self._take,
@@ -68,34 +63,35 @@ class SlowCommands:
     def close(self) -> None:
         """Cancel the commands that still wait."""
         self._cancel.set()
-        self._runtime.shell.abort()
+        if self._agent.built is not None:
+            self._agent.built.shell.abort()
         for thread in self._threads:
             thread.join(1)
 
-    def _take(self, incoming: Incoming, command: Slow, shell: Cancel | None) -> None:
+    def _take(self, incoming: Incoming, command: commands.Slow, shell: Cancel | None) -> None:
         try:
             match command:
                 case commands.GetCommands():
-                    self._answer(incoming, self._commands())
+                    self._agent.answer(incoming, self._commands())
                 case commands.RunCommand(name, args):
-                    result = self._runtime.commands.run(name, args, self._cancel)
+                    result = self._agent.runtime.commands.run(name, args, self._cancel)
                     self._answer_result(incoming, result, submit=command.submit)
                 case commands.ReloadExt():
-                    self._answer(incoming, self._reloaded())
+                    self._agent.answer(incoming, self._reloaded())
                 case commands.RunShell(text, hidden):
-                    ran = self._runtime.shell.run(text, hidden=hidden, cancel=shell)
-                    self._answer(incoming, shapes.ShellRan(**asdict(ran)))
+                    ran = self._agent.runtime.shell.run(text, hidden=hidden, cancel=shell)
+                    self._agent.answer(incoming, shapes.ShellRan(**asdict(ran)))
                 case _:
                     assert_never(command)
         except ZotError as error:
-            self._fail(incoming, error)
+            self._agent.fail(incoming, error)
         except Cancelled:
-            self._fail(incoming, ClosedError("the runtime was closed"))
+            self._agent.fail(incoming, ClosedError("the runtime was closed"))
         except Exception as error:  # a bug around an extension ends this command only
-            self._fail(incoming, internal_error(error))
+            self._agent.fail(incoming, internal_error(error))
 
     def _commands(self) -> shapes.Commands:
-        infos = self._runtime.commands.all(self._cancel)
+        infos = self._agent.runtime.commands.all(self._cancel)
         listed = (
             shapes.CommandShape(info.name, info.description, info.source, info.kind)
             for info in infos
@@ -108,33 +104,35 @@ class SlowCommands:
             case "error":
                 raise CommandError(text, code="extension")
             case "prompt" if submit:
-                self._runtime.prompt(
+                self._agent.runtime.prompt(
                     text,
                     tag=incoming.id,
                     call=result.call,
-                    accepted=lambda ahead: self._answer(
+                    accepted=lambda ahead: self._agent.answer(
                         incoming,
                         shapes.CommandRan("prompt", name, prompt=text, started=True, queued=ahead),
                         tag=incoming.id,
                     ),
                 )
             case "prompt":
-                self._answer(incoming, shapes.CommandRan("prompt", name, prompt=text))
+                self._agent.answer(incoming, shapes.CommandRan("prompt", name, prompt=text))
             case "insert":
-                self._answer(incoming, shapes.CommandRan("insert", name, insert=text))
+                self._agent.answer(incoming, shapes.CommandRan("insert", name, insert=text))
             case "display":
-                self._answer(incoming, shapes.CommandRan("display", name, display=text))
+                self._agent.answer(incoming, shapes.CommandRan("display", name, display=text))
             case "noop" | "open_panel":
-                self._answer(incoming, shapes.CommandRan(result.action, name, panel=result.panel))
+                self._agent.answer(
+                    incoming, shapes.CommandRan(result.action, name, panel=result.panel)
+                )
             case _:
                 assert_never(result.action)
 
     def _reloaded(self) -> shapes.Reloaded:
-        states = self._runtime.commands.reload_extensions()
+        states = self._agent.runtime.commands.reload_extensions()
         return shapes.Reloaded(tuple(shapes.ExtensionShape(**asdict(state)) for state in states))
 
 
-def is_reload(command: Slow) -> bool:
+def is_reload(command: commands.Slow) -> bool:
     """Return whether this is `reload_ext`, or `/reload-ext` as a person would type it."""
     if isinstance(command, commands.RunCommand):
         return command.name.removeprefix("/").casefold() == RELOAD

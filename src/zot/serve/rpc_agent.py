@@ -122,7 +122,7 @@ class AgentCommands:
             started = zot.Started(True, ahead, run=id, resumed=True)
             self._agent.answer(incoming, started, tag=incoming.id)
 
-        known = self._agent.runtime.runs.repeated(id, incoming.id, attached)
+        known = self._agent.runtime.runs.find(id, incoming.id, attached)
         if isinstance(known, StoredEnd):
             end = zot.RunEnd(known.stop, known.error, known.code, known.text)
             self._agent.answer(incoming, zot.Started(False, run=id, already_done=True, end=end))

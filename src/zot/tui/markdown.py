@@ -5,15 +5,12 @@ parsed and drawn again. Every prefix of every text can be drawn.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from zot.tui.blocks import LiveBlock
 from zot.tui.cells import EMPTY, Line, clean, indented, wrap
 from zot.tui.code import Highlighter
+from zot.tui.document import Document, ListCut
 from zot.tui.links import linked
-
-if TYPE_CHECKING:
-    from zot.tui.document import Document, ListCut
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 _PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
@@ -87,7 +84,7 @@ class MarkdownBlock(LiveBlock):
         if not self._rest or not (self.closed or self._is_due(self._scanned, end)):
             return []
         self._scanned = end
-        document = self._document(self._rest[:end])  # an incomplete line may become anything
+        document = Document(self._rest[:end])  # an incomplete line may become anything
         cut = end if self.closed or end > MAX_OPEN else document.final
         fence = document.open_fence
         if fence is not None:
@@ -157,7 +154,7 @@ class MarkdownBlock(LiveBlock):
             # No markup: skip the parser.
             lines = wrap(linked("", clean(self._rest), shown="link"), width)
             return [EMPTY, *lines] if self._wrote else lines
-        return self._separated(self._document(self._rest), width)
+        return self._separated(Document(self._rest), width)
 
     def _with_tail(self, width: int, height: int) -> list[Line]:
         """Return the drawn lines of the open block, followed by newer words as plain text."""
@@ -168,11 +165,6 @@ class MarkdownBlock(LiveBlock):
         goes_on = bool(lines) and self._rest[seen - 1] != "\n"
         begun = lines[-1] if goes_on else EMPTY
         return [*(lines[:-1] if goes_on else lines), *wrap([*begun, ("", tail)], width)]
-
-    def _document(self, source: str) -> Document:
-        from zot.tui import document
-
-        return document.Document(source)
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
         return MarkdownBlock(self.text, closed=True).settle(width)

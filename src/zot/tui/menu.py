@@ -262,6 +262,8 @@ class ShownQuestion(Struct, frozen=True):
     """Subject below the title, such as a path; always visible."""
     start: Callable[[list[Line]], int] = lambda lines: 0
     """Returns the first body line to show if not all of it fits."""
+    secret: bool = False
+    """True if typed text is not shown."""
 
 
 class QuestionBox(Overlay):
@@ -290,6 +292,7 @@ class QuestionBox(Overlay):
         """First visible line in the last drawing."""
         self._field = Editor()
         self._field.set(question.text)
+        self.secret = question.secret
         self._writing = None if self._replies else AnswerKey("", "", None, wants_text=True)
 
     def draw(self, width: int, height: int) -> Drawn:
@@ -348,6 +351,9 @@ class QuestionBox(Overlay):
         return True
 
     def _field_line(self, width: int) -> Drawn:
+        if self.secret:
+            dots = "•" * min(len(self._field.text), max(0, width - 3))
+            return Drawn([(("prompt", "❯ "), ("", dots))], (0, 2 + len(dots)))
         layout = self._field.layout(max(2, width - 2), 1)
         label = clean(self._writing.label) if self._writing else ""
         lines: list[Line] = [clip((("dim", f"  {label}"),), width)] if label else []

@@ -229,8 +229,8 @@ def test_a_question_on_the_side_does_not_enter_the_conversation(at_terminal):
     send(program, "/btw aside, what is it?", "a side answer")
     leave(program, "On the side")
     assert "side answer" not in everything(program)
-    send(program, "/cost", "answered")
     send(program, "/session export json", "written to")
+    send(program, "/cost", "answered")
     (page,) = Path(program.cwd).glob("*.json")
     assert "side answer" not in page.read_text()
 

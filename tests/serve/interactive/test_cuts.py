@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from support.terminal import environment, zot
 
-from zot.serve.interactive.own_shell import needs_terminal
+from zot.serve.interactive.shell import needs_terminal
 from zot.testing.fakeserver import FakeServer
 
 HELLO = {"text": "Hello there."}

@@ -8,7 +8,7 @@ FORBIDDEN = {
     *("asyncio", "ssl", "http", "socket", "logging", "dataclasses", "json", "pathlib"),
     *("subprocess", "hashlib", "wcwidth", "markdown_it", "pygments", "tempfile", "urllib"),
     *("zot.build", "zot.runtime.runtime", "zot.core.agent", "zot.core.events"),
-    "zot.serve.interactive.slash.table",
+    *("zot.serve.interactive.chat", "zot.serve.interactive.slash.table"),
 }
 HARNESS = """
 import sys

@@ -9,7 +9,7 @@ import pytest
 from support.patience import PATIENCE
 from support.terminal import environment, zot
 
-from zot.serve.interactive.state import branch_of
+from zot.serve.interactive.status import branch_of
 from zot.testing.fakeserver import FakeServer
 
 HELLO = [{"text": ["Hello ", "**there**"], "repeat": True}]

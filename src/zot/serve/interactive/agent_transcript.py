@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zot.observe import facts
 from zot.observe.tables import facts_of
-from zot.serve.interactive.transcript import TranscriptBlocks
+from zot.serve.interactive.view import TranscriptBlocks
 from zot.swarm.rows import LogRow
 from zot.tui.blocks import LinesBlock, LiveBlock, UserBlock
 from zot.tui.cells import EMPTY, Line, clean

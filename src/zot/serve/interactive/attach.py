@@ -81,8 +81,8 @@ def attach(app: App, data: bytes) -> None:
         raise CommandError(too_large("the image", len(data)))
     size = image_size(data)
     what = f"{size[0]}x{size[1]}" if size else kind.removeprefix("image/")
-    label = f"[image {len(app.images) + 1}: {what}]"
-    app.images[label] = Image(kind, data)
+    label = f"[image {len(app.chat.images) + 1}: {what}]"
+    app.chat.images[label] = Image(kind, data)
     app.editor.chip(label, label)
     app.editor.insert(" ")
     if app.built is not None and not app.built.models.current.images:

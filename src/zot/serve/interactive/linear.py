@@ -18,16 +18,38 @@ from zot.text import printable
 from zot.tui.blocks import NoteBlock, ThinkingBlock, ToolBlock, UserBlock
 from zot.tui.cells import plain
 from zot.tui.screen import LiveScreen
+from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from zot.home import Surroundings
+    from zot.settings.resolve import Plan
     from zot.tui.blocks import LiveBlock
     from zot.tui.menu import Overlay
-    from zot.tui.theme import Theme
 
 WIDTH = 10_000
 """Columns: no wrapping, since the screen reader or terminal does that better."""
 WELCOME = "zot, line by line (--linear). /help lists commands, Ctrl+C stops, Ctrl+D leaves."
 MENU_SECONDS = 3.0
+
+
+def run(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
+    """Run until the person leaves; return the exit code."""
+    theme = Theme(colour=False, links=False)
+    loop = LinearLoop(theme)
+    app = LinearApp(loop, find_plan, around, theme=theme)
+    app.begin()
+    try:
+        if prompt:
+            app.submit(prompt)
+        app.load()
+        code = loop.run_lines(app)
+    finally:
+        app.close()
+    if app.fatal is not None:
+        raise app.fatal
+    return code
 
 
 class LineTerminal:
@@ -161,7 +183,7 @@ class LinearApp(App):
 
     def _ask(self) -> None:
         """Print an open question, or the prompt once zot is idle."""
-        overlay = self.overlays[-1] if self.overlays else None
+        overlay = self.dialogs.top
         if (overlay is not None and overlay.secret) != self.hidden:
             self.hidden = not self.hidden
             show_typing(not self.hidden)
@@ -188,14 +210,13 @@ class LinearApp(App):
     def take_line(self, text: str) -> None:
         self._waiting = False
         self._heard_at = time.monotonic()
-        if self.overlays:
-            overlay = self.overlays[-1]
+        if (overlay := self.dialogs.top) is not None:
             if not overlay.take_line(text):
                 self._announced = None  # so that it is printed again
             return
         self._typed.append(text)
         self.editor.set(text)
-        self._submit(steer=False)
+        self.act("submit")
 
     def signalled(self, number: int) -> None:
         """Abort the turn on Ctrl+C, or exit if nothing runs."""

@@ -16,7 +16,7 @@ from zot.extensions.manifest import themes
 from zot.text import printable
 from zot.tui.cells import clean
 from zot.tui.keymap import keymap_with
-from zot.tui.palette import DARK, LIGHT, theme_of
+from zot.tui.palette import DARK, LIGHT, is_light, theme_of
 from zot.tui.terminal import through_tmux
 from zot.tui.theme import Theme
 
@@ -39,6 +39,15 @@ class ThemeChoice(Struct, frozen=True):
     @property
     def depends(self) -> bool:
         return self.dark != self.light
+
+    def after(self, reply: str, present: Theme) -> Theme | None:
+        """Return the theme to use after a reply of the terminal, or None to keep the present one.
+        The reply to the device query says that none about the background will come."""
+        light = is_light(reply)
+        if light is not None:
+            return self.light if light else self.dark
+        is_device_reply = reply.startswith("[?") and reply.endswith("c")  # all terminals send it
+        return self.dark if is_device_reply and present not in (self.dark, self.light) else None
 
 
 def find_theme(name: str, home: str, environ: Mapping[str, str]) -> ThemeChoice:

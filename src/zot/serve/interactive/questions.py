@@ -1,7 +1,8 @@
-"""Questions to the person: tool approvals and questions of extensions."""
+"""Questions to the person: tool approvals, questions of extensions, and their panels."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,42 +10,28 @@ import msgspec
 from zot.core import events
 from zot.errors import CommandError
 from zot.runtime.approval import Decision
-from zot.serve.interactive.panels import take_panel
 from zot.tui.blocks import diff_lines
-from zot.tui.cells import Line, visible, wrap
+from zot.tui.cells import Line, clean, clip, visible, wrap
+from zot.tui.keys import KeyPress
 from zot.tui.links import file_word
-from zot.tui.menu import AnswerKey, MenuItem, QuestionBox, ShownQuestion, TakesAnswer
+from zot.tui.menu import (
+    AnswerKey,
+    Drawn,
+    MenuItem,
+    Overlay,
+    QuestionBox,
+    ShownQuestion,
+    TakesAnswer,
+)
 
 if TYPE_CHECKING:
-    from zot.core.events import Event
     from zot.serve.interactive.app import App
 
-
-def take(app: App, event: Event) -> None:
-    """Open a question for an event, or close one that was answered elsewhere."""
-    match event:
-        case events.ApprovalRequest():
-            app.call_back(f"zot wants to use {event.call.name}")
-            ApprovalQuestion(app, event).ask()
-        case events.ApprovalResolved(id):
-            _close(app, id)
-        case events.ExtensionAsk():
-            app.call_back(f"{event.extension} asks: {event.title}")
-            ask_for_extension(app, event)
-        case events.ExtensionPanel():
-            take_panel(app, event)
-        case events.TurnStart():
-            app.failure = ""
-        case events.ErrorRaised(_, code):
-            app.failure = code
-        case events.Done(stop):
-            app.call_back("zot is done")
-            if stop == "error" and not app.runtime.runs.busy:
-                from zot.serve.interactive.slash import models as slash_models
-
-                slash_models.rescue(app, app.failure)
-        case _:
-            pass
+PANEL_KEYS = frozenset(
+    ("up", "down", "left", "right", "enter", "esc", "tab", "pageup", "pagedown", "home", "end")
+    + ("backspace", "delete")
+)
+"""Keys that the protocol can name; others are not forwarded."""
 
 
 class ApprovalQuestion:
@@ -127,7 +114,7 @@ class ApprovalQuestion:
     def _answer(self, decision: Decision, reason: str = "", **more: Any) -> None:
         """Send the answer; close the question only once the runtime has accepted it."""
         self._app.runtime.approve(self._event.id, decision, reason, **more)
-        _close(self._app, self._event.id)
+        self._app.dialogs.close_request(self._event.id)
 
     def _open(self, question: ShownQuestion, answer: TakesAnswer) -> None:
         """Open a question. Esc returns from a follow-up to the first one, where it refuses."""
@@ -137,21 +124,17 @@ class ApprovalQuestion:
             if first:
                 self._answer("deny")
             else:
-                self._app.close(box)
+                self._app.dialogs.close(box)
 
         box = QuestionBox(question, answer, leave=leave)
         box.id = self._event.id
-        self._app.open(box, unasked=first)
+        self._app.dialogs.open(box, unasked=first)
 
 
 def first_change(body: list[Line]) -> int:
     """Return the index of the first changed line of a diff."""
     changed = (at for at, line in enumerate(body) if {"add", "del"} & {style for style, _ in line})
     return next(changed, 0)
-
-
-def _close(app: App, id: str) -> None:
-    app.overlays[:] = [overlay for overlay in app.overlays if overlay.id != id]
 
 
 _PATTERNS = (
@@ -171,7 +154,7 @@ def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:
     match event.method:
         case "confirm":
             replies = [AnswerKey("y", "yes", True), AnswerKey("n", "no", False)]
-            app.ask(
+            app.dialogs.ask(
                 ShownQuestion(title, event.message, replies),
                 lambda yes, _: answer(confirmed=yes),
                 leave=cancel,
@@ -179,11 +162,98 @@ def ask_for_extension(app: App, event: events.ExtensionAsk) -> None:
             )
         case "select":
             items = [MenuItem(option) for option in event.options]
-            app.choose(title, items, lambda o: answer(value=o), leave=cancel, unasked=True)
+            app.dialogs.choose(title, items, lambda o: answer(value=o), leave=cancel, unasked=True)
         case "input" | "editor":
-            app.ask(
+            app.dialogs.ask(
                 ShownQuestion(title, event.message or event.placeholder, text=event.prefill),
                 lambda _, text: answer(value=text),
                 leave=cancel,
                 unasked=True,
             )
+
+
+class PanelBox(Overlay):
+    """One panel. Ctrl+C always closes it."""
+
+    def __init__(self, app: App, extension: str, id: str) -> None:
+        self._app = app
+        self.extension = extension
+        self.panel = id
+        self._title = self._footer = ""
+        self._lines: list[str] = []
+        self._size = (0, 0)
+
+    def show(self, panel: dict[str, object]) -> None:
+        lines = panel.get("lines")
+        self._lines = [str(line) for line in lines] if isinstance(lines, list) else []
+        self._title = str(panel.get("title") or "") or self._title
+        self._footer = str(panel.get("footer") or "")
+
+    def draw(self, width: int, height: int) -> Drawn:
+        room = max(1, height - 2)
+        self._tell_size(width, room)
+        head: Line = (("heading", clean(self._title or self.extension)),)
+        rows: list[Line] = [(("", clean(line)),) for line in self._lines[:room]]
+        foot: Line = (("dim", clean(self._footer or "ctrl+c closes")),)
+        return Drawn([clip(line, width) for line in (head, *rows, foot)][:height])
+
+    def _tell_size(self, width: int, height: int) -> None:
+        """Send the extension the available size when it changes."""
+        if self._size != (width, height):
+            self._size = (width, height)
+            runtime = self._app.runtime
+            self._send(runtime.commands.panel_resize, width, height)
+
+    def key(self, key: KeyPress) -> None:
+        runtime = self._app.runtime
+        if key.name == "ctrl+c":
+            self._app.dialogs.close(self)
+            self._send(runtime.commands.panel_close)
+        elif key.name in ("text", "paste"):
+            for letter in key.text:
+                self._send(runtime.commands.panel_key, "rune", letter)
+        elif key.name in PANEL_KEYS:
+            self._send(runtime.commands.panel_key, key.name)
+
+    def spoken(self) -> list[str]:
+        return [clean(line) for line in (self._title or self.extension, *self._lines, self._footer)]
+
+    def take_line(self, text: str) -> bool:
+        """Send the letters, then Enter; an empty line closes the panel."""
+        if not text:
+            self.key(KeyPress("ctrl+c"))
+            return True
+        self.key(KeyPress("text", text))
+        self.key(KeyPress("enter"))
+        return False
+
+    def _send(self, send: Callable[..., None], *words: object) -> None:
+        try:
+            send(self.extension, self.panel, *words)
+        except CommandError:
+            self._app.dialogs.close(self)  # the extension has ended
+
+
+def take_panel(app: App, event: events.ExtensionPanel) -> None:
+    """Open, draw or close a panel as the event says."""
+    id = str(event.panel.get("id", ""))
+    box = next(
+        (
+            box
+            for box in app.dialogs.overlays
+            if isinstance(box, PanelBox) and (box.extension, box.panel) == (event.extension, id)
+        ),
+        None,
+    )
+    match event.action:
+        case "open":
+            if box is None:
+                box = PanelBox(app, event.extension, id)
+                app.dialogs.open(box, unasked=True)
+            box.show(event.panel)
+        case "render":
+            if box is not None:
+                box.show(event.panel)
+        case "close":
+            if box is not None:
+                app.dialogs.close(box)

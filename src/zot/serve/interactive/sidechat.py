@@ -146,4 +146,4 @@ class SideChat(Overlay):
     def _close(self) -> None:
         if self._asking is not None:
             self._asking.set()
-        self._app.close(self)
+        self._app.dialogs.close(self)

@@ -1,33 +1,29 @@
-"""The lines below the transcript: activity, queue, editor, status line. Pure functions from facts
-to lines."""
+"""The status line: facts about the agent, in parts that the user's settings choose."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.files import read_own
 from zot.provider.model import clamped
-from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, line_cells
-from zot.tui.editor import Editor
+from zot.tui.cells import Line, Span, cells, clean, clip, line_cells
 
 if TYPE_CHECKING:
-    from zot.runtime.runtime import State
-    from zot.serve.interactive.own_shell import RunningShell
-    from zot.serve.interactive.view import ShownRetry, View
+    from zot.runtime.runtime import Runtime, State
 
-PLACEHOLDER = "ask anything; / commands, @ files, ! shell, /help"
-"""Shown in the editor until the first message."""
 RIGHT, OFF = "right", "off"
 NEVER_ASKS = "off"
 DEFAULT_PARTS = (
     *("model", "context", "tokens", "cache", "cost", "jail", "approvals", "queue"),
     *(RIGHT, "cwd", "branch"),
 )
+MAX_HEAD = 1_000
+"""Maximum bytes read of git's HEAD."""
 
 
 class StatusFacts(Struct, frozen=True):
@@ -40,15 +36,40 @@ class StatusFacts(Struct, frozen=True):
     """on, off, or the tools that need approval."""
 
 
-def amount(tokens: int) -> str:
-    if tokens < 1_000:
-        return str(tokens)
-    return f"{tokens / 1_000:.1f}k" if tokens < 1_000_000 else f"{tokens / 1_000_000:.1f}M"
+class StatusLine:
+    """The last line of the screen. It is drawn again only when its facts have changed."""
 
+    def __init__(self) -> None:
+        self.parts: tuple[str, ...] = DEFAULT_PARTS
+        self.approvals = ""
+        """on, off, or the tools that need approval."""
+        self.hint = ""
+        """Shown instead, until the next key."""
+        self.problem = ""
+        """Reason why there is no agent, and the way to get one."""
+        self._facts: StatusFacts | None = None
+        self._drawn: tuple[int, Line] | None = None
 
-def folder(path: str) -> str:
-    home = os.path.expanduser("~")  # noqa: PTH111  pathlib is not loaded for the first paint
-    return "~" + path[len(home) :] if path == home or path.startswith(home + "/") else path
+    def use_parts(self, parts: tuple[str, ...]) -> None:
+        self.parts, self._drawn = parts, None
+
+    def refresh(self, runtime: Runtime) -> None:
+        state = runtime.state()
+        self._facts, self._drawn = StatusFacts(state, branch_of(state.cwd), self.approvals), None
+
+    def lines(self, columns: int, *, loading: bool, has_agent: bool) -> list[Line]:
+        """Return the line, or nothing if the person wants none."""
+        if self.hint:
+            return [clip((("warn", self.hint),), columns)]
+        if loading:
+            return [(("status", "loading"),)]
+        if not self.parts:
+            return []
+        if not has_agent or self._facts is None:
+            return [clip((("warn", self.problem),), columns)]
+        if self._drawn is None or self._drawn[0] != columns:
+            self._drawn = (columns, status_line(self._facts, columns, self.parts))
+        return [self._drawn[1]]
 
 
 def status_line(status: StatusFacts, width: int, parts: Sequence[str] = DEFAULT_PARTS) -> Line:
@@ -160,51 +181,32 @@ PARTS: dict[str, Callable[[StatusFacts], Span]] = {
 """Functions that format each part, by its name in the settings."""
 
 
-def waiting_lines(
-    view: View | None, shells: Sequence[RunningShell], waiting: Iterable[str], columns: int
-) -> list[Line]:
-    """Return the lines for the agent's activity or a shell command, and for queued messages."""
-    lines: list[Line] = []
-    if view is not None and view.retry is not None:
-        lines += [EMPTY, _retry_line(view.retry, columns)]
-    elif view is not None and view.activity:
-        since = elapsed(time.monotonic() - view.since)
-        working = (("accent", view.activity), ("dim", f" {since}, esc stops"))
-        lines += [EMPTY, clip(working, columns)]
-    elif shells:
-        since = elapsed(time.monotonic() - shells[-1].since)
-        command = clean(shells[-1].command.split("\n", 1)[0])
-        name = clip((("accent", f"!{command}"),), max(1, columns - len(since) - 14), "...")
-        lines += [EMPTY, clip((*name, ("dim", f"  {since}, esc stops")), columns)]
-    for text in waiting:
-        line = (("dim", "  next: "), ("dim italic", clean(text.replace("\n", " "))))
-        lines.append(clip(line, columns, "..."))
-    return lines
+def amount(tokens: int) -> str:
+    if tokens < 1_000:
+        return str(tokens)
+    return f"{tokens / 1_000:.1f}k" if tokens < 1_000_000 else f"{tokens / 1_000_000:.1f}M"
 
 
-def _retry_line(retry: ShownRetry, columns: int) -> Line:
-    """Return the retry line; a long reason is cut, the attempt is not."""
-    end = f"{retry.attempt()}, esc stops"
-    room = columns - cells(end) - 2
-    if room < 12:
-        return clip((("warn", end),), columns)
-    reason = clip((("warn", clean(retry.event.reason)),), room, "...")
-    return (*reason, ("dim", f"; {end}"))
+def folder(path: str) -> str:
+    home = os.path.expanduser("~")  # noqa: PTH111  pathlib is not loaded for the first paint
+    return "~" + path[len(home) :] if path == home or path.startswith(home + "/") else path
 
 
-def editor_lines(
-    editor: Editor, columns: int, height: int, *, is_normal: bool, is_new: bool
-) -> tuple[list[Line], tuple[int, int]]:
-    """Return the text with its mark, and the cursor. `is_normal`: vi's normal mode."""
-    layout = editor.layout(max(2, columns - 3), height)
-    mark = ("dim", ": ") if is_normal else ("prompt", "❯ ")
-    if is_new and not editor.text:
-        return [clip((mark, ("dim", PLACEHOLDER)), columns, "...")], (0, 2)
-    marks: list[Line] = [(mark,), *[(("", "  "),)] * (len(layout.rows) - 1)]
-    lines = [(*mark, *row) for mark, row in zip(marks, layout.rows, strict=True)]
-    return lines, (layout.row, 2 + layout.column)
+def branch_of(cwd: str) -> str:
+    """Return the git branch checked out there; empty if none can be read."""
+    names = cwd.split("/")
+    for depth in range(len(names), 0, -1):
+        place = "/".join(names[:depth])
+        git = f"{place}/.git"
+        try:
+            if not os.path.isdir(git):  # noqa: PTH112  a worktree: the file names its folder
+                git = os.path.join(place, _head(git).removeprefix("gitdir:").strip())  # noqa: PTH118
+            return _head(f"{git}/HEAD").strip().removeprefix("ref: refs/heads/")[:60]
+        except (OSError, ValueError):
+            continue
+    return ""
 
 
-def elapsed(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+def _head(path: str) -> str:
+    """Read the start of a possibly hostile file: no pipes, at most MAX_HEAD bytes."""
+    return read_own(path, None, MAX_HEAD).decode("utf-8")

@@ -78,12 +78,15 @@ def _on_agent(app: App, word: str, id: str) -> None:
 
 def _done(app: App, text: str) -> None:
     app.note(text)
-    app.watch_agents()
+    app.chat.watch_agents()
 
 
 def _starter(app: App) -> Callable[..., str]:
     """Return a function that starts an agent with this conversation's settings (returns its id)."""
-    options, engine = inherited(conversation_of(app.runtime), app.agent_words), the_swarm(app)
+    options, engine = (
+        inherited(conversation_of(app.runtime), app.chat.agent_words),
+        the_swarm(app),
+    )
 
     def start(text: str, **more: str) -> str:
         return engine.submit(text, **{**options, **more})

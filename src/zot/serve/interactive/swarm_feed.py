@@ -146,7 +146,7 @@ class AnswerWatch:
         self._app.note(f"{answer.id} is {answer.stage}", level)
         if answer.text:
             self._app.show(MarkdownBlock(answer.text, closed=True))
-        self._app.call_back(f"{answer.id} is {answer.stage}")
+        self._app.chat.call_back(f"{answer.id} is {answer.stage}")
 
         def heard() -> None:
             self._app.work(lambda: self._swarm.collected(answer.id, answer.run))

@@ -76,7 +76,7 @@ class SwarmScreen(Overlay):
     def leave(self) -> None:
         self._feed.close()
         self._app.loop.close_full()
-        self._app.watch_agents()
+        self._app.chat.watch_agents()
 
     # --- what the feed tells -----------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from msgspec import Struct
 from zot.core import events
 from zot.core.events import Event
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
-from zot.serve.interactive.transcript import TranscriptBlocks
 from zot.text import size_text
-from zot.tui.blocks import Level, LiveBlock, UserBlock
+from zot.tui.blocks import Level, LiveBlock, NoteBlock, ThinkingBlock, ToolBlock, UserBlock
 from zot.tui.cells import EMPTY, Line
 from zot.tui.markdown import MarkdownBlock
 from zot.tui.pictures import InlineImage, image_size
 
+REPLAYED = 20
+"""Messages shown when a session is resumed."""
 _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
 
 
@@ -33,6 +34,78 @@ class ShownRetry(Struct, frozen=True):
         event, left = self.event, math.ceil(self.due - time.monotonic())
         attempt = f"attempt {event.attempt + 1} of {event.max_attempts}"
         return f"{attempt} in {left} s" if left > 0 else attempt
+
+
+class TranscriptBlocks:
+    """Texts, thoughts, tool calls and notes, in the order in which they began; independent of the
+    source of events."""
+
+    def __init__(self, clock: Callable[[], float], *, spoken: bool = False) -> None:
+        self._clock = clock
+        self._spoken = spoken
+        self.record: list[LiveBlock] = []
+        self._text: MarkdownBlock | None = None
+        self._thinking: ThinkingBlock | None = None
+        self._tools: dict[str, ToolBlock] = {}
+        self._turn: list[LiveBlock] = []
+        """Blocks of the model in this turn."""
+
+    def add(self, block: LiveBlock) -> None:
+        self.record.append(block)
+
+    def note(self, text: str, level: Level = "info") -> None:
+        self.add(NoteBlock(text, level))
+
+    def _add_text(self, text: str) -> bool:
+        """Add to the answer; return whether this begins a new block."""
+        begins = self._text is None
+        if self._text is None:
+            self._end_texts()
+            self._text = MarkdownBlock(spoken=self._spoken)
+            self._say(self._text)
+        self._text.add(text)
+        return begins
+
+    def _add_thinking(self, text: str) -> bool:
+        begins = self._thinking is None
+        if self._thinking is None:
+            self._end_texts()
+            self._thinking = ThinkingBlock(self._clock())
+            self._say(self._thinking)
+        self._thinking.add(text)
+        return begins
+
+    def _tool(self, id: str, name: str) -> ToolBlock:
+        """Return the block of a call; a new one ends the text before it."""
+        if id not in self._tools:
+            self._end_texts()
+            self._tools[id] = ToolBlock(name)
+            self._say(self._tools[id])
+        return self._tools[id]
+
+    def _say(self, block: LiveBlock) -> None:
+        self._turn.append(block)
+        self.add(block)
+
+    def _take_back(self) -> list[LiveBlock]:
+        """Remove the model's blocks of this turn, which is repeated, and return them."""
+        self._end_everything()
+        void, self._turn = self._turn, []
+        self.record[:] = [block for block in self.record if block not in void]
+        return void
+
+    def _end_texts(self) -> None:
+        if self._text is not None:
+            self._text.close()
+        if self._thinking is not None:
+            self._thinking.close(self._clock())
+        self._text = self._thinking = None
+
+    def _end_everything(self) -> None:
+        self._end_texts()
+        for tool in self._tools.values():
+            tool.give_up()
+        self._tools.clear()
 
 
 class View(TranscriptBlocks):
@@ -265,6 +338,14 @@ def shown_text(message: Message) -> str:
     images = [part for part in message.content if isinstance(part, Image)]
     lines = [image_line(image) for image in images[text.count("[image ") :]]
     return "\n".join([text, *lines] if text else lines)
+
+
+def first_shown(messages: tuple[Message, ...]) -> int:
+    """Return the index of the first message to show of a resumed session, preferably a prompt."""
+    first = max(0, len(messages) - REPLAYED)
+    while 0 < first < len(messages) and messages[first].role != "user":
+        first += 1
+    return first
 
 
 def replay(view: View, messages: tuple[Message, ...]) -> None:

@@ -10,7 +10,6 @@ from zot.local.models import LocalModel, is_pulled, known_models
 from zot.local.pull import pull, remove
 from zot.local.server import running_servers
 from zot.serve.interactive.slash import models
-from zot.serve.interactive.slash.sessions import confirm
 from zot.text import size_text
 from zot.tui.blocks import LiveBlock
 from zot.tui.cells import Line, clip
@@ -40,10 +39,12 @@ def local(app: App, args: str) -> None:
 
     def delete(value: object) -> None:
         assert isinstance(value, LocalModel)
-        confirm(app, f"Remove {value.name} from this machine?", lambda: _remove(app, value, menu))
+        app.dialogs.confirm(
+            f"Remove {value.name} from this machine?", lambda: _remove(app, value, menu)
+        )
 
     keys = {"ctrl+d": delete}
-    menu = app.choose("Models on this machine", _items(app), pick, keys=keys, hint=HINT)
+    menu = app.dialogs.choose("Models on this machine", _items(app), pick, keys=keys, hint=HINT)
 
 
 def _items(app: App) -> list[MenuItem]:

@@ -17,13 +17,10 @@ from zot.provider.auth.store import AuthFile
 from zot.provider.model import clamped, levels
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import Level, Model
-from zot.serve.interactive.slash.sessions import ask_text
-from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import amount
 from zot.settings.known import Known, keep_key, log_out
 from zot.settings.resolve import AvailableModels
-from zot.tui.cells import Line
-from zot.tui.menu import Drawn, MenuItem, QuestionBox, ShownQuestion
+from zot.tui.menu import MenuItem, ShownQuestion
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
@@ -79,13 +76,13 @@ def _choose_model(
         assert isinstance(value, Model)
         use_model(app, value.id, value.provider, then)
 
-    app.choose("Model", items, pick, chosen)
+    app.dialogs.choose("Model", items, pick, chosen)
 
 
 def use_model(app: App, name: str, provider: str, then: Callable[[], None] = lambda: None) -> None:
     """Switch the conversation to the model; without a runtime, start one with it."""
     if app.built is None:
-        load_behind(app, provider=provider, model=name)
+        app.load(provider=provider, model=name)
         return
     runtime = app.built
 
@@ -117,7 +114,7 @@ def reasoning(app: App, args: str) -> None:
         return
     chosen = able.index(clamped(app.runtime.agent.settings.reasoning, app.runtime.models.current))
     items = [MenuItem(level) for level in able]
-    app.choose("How much to think", items, lambda level: _use_level(app, level), chosen)  # type: ignore[arg-type]  # a Level
+    app.dialogs.choose("How much to think", items, lambda level: _use_level(app, level), chosen)  # type: ignore[arg-type]  # a Level
 
 
 def _use_level(app: App, level: Level) -> None:
@@ -127,17 +124,6 @@ def _use_level(app: App, level: Level) -> None:
 
 
 # --- logins ----------------------------------------------------------------------------------
-
-
-class SecretBox(QuestionBox):
-    """Asks for a key; the input is not shown."""
-
-    secret = True
-
-    def _field_line(self, width: int) -> Drawn:
-        dots = "•" * min(len(self._field.text), max(0, width - 3))
-        line: Line = (("prompt", "❯ "), ("", dots))
-        return Drawn([line], (0, 2 + len(dots)))
 
 
 Then = Callable[[], None]
@@ -158,7 +144,7 @@ def log_in(app: App, provider: str, then: Then = _nothing) -> None:
         MenuItem(info.title or info.name, "logged in" if info.name in stored else "", info)
         for info in infos
     ]
-    app.choose("Log in to", items, lambda info: _choose_way(app, info, then))  # type: ignore[arg-type]  # a ProviderInfo
+    app.dialogs.choose("Log in to", items, lambda info: _choose_way(app, info, then))  # type: ignore[arg-type]  # a ProviderInfo
 
 
 def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
@@ -176,7 +162,7 @@ def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
     if server.device_url:
         device = partial(_device, app, info, server, then)
         ways.append(("with a code on another device", "", device))
-    app.offer(f"Log in to {info.title or info.name}", *ways)
+    app.dialogs.offer(f"Log in to {info.title or info.name}", *ways)
 
 
 def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
@@ -192,7 +178,7 @@ def _ask_key(app: App, info: ProviderInfo, then: Then) -> None:
 
     title = f"API key of {info.title or info.name}:"
     where = "it is kept in zot's home, for you alone; enter keeps it, esc leaves"
-    app.ask(ShownQuestion(title, where), answer, box=SecretBox)
+    app.dialogs.ask(ShownQuestion(title, where, secret=True), answer)
 
 
 def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
@@ -213,7 +199,7 @@ def _browser(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then)
 
     app.note(f"open this address in a browser: {attempt.url}")
     app.work(wait, lambda _: logged_in(app, info, then))
-    ask_text(app, "Code, or the address the browser ends on:", "", paste)
+    app.dialogs.ask_text("Code, or the address the browser ends on:", "", paste)
 
 
 def _device(app: App, info: ProviderInfo, server: oauth.AuthServer, then: Then) -> None:
@@ -236,7 +222,7 @@ def logged_in(app: App, info: ProviderInfo, then: Then, note: str = "") -> None:
         app.note(note, "warning")
     app.note(f"logged in to {info.title or info.name}")
     if app.built is None:
-        load_behind(app, provider=info.name, model="")
+        app.load(provider=info.name, model="")
         return
     runtime = app.runtime
     if runtime.models.current.provider == info.name:
@@ -255,7 +241,7 @@ def logout(app: App, args: str) -> None:
     if not stored:
         app.note("you are logged in nowhere; keys in variables are not kept by zot")
         return
-    app.choose(
+    app.dialogs.choose(
         "Log out of", [MenuItem(name) for name in stored], lambda name: logout(app, str(name))
     )
 
@@ -267,7 +253,7 @@ def first_run(app: App) -> None:
     """Offer three ways to get a model to a person who has none yet."""
     from zot.serve.interactive.slash import local as slash_local
 
-    app.offer(
+    app.dialogs.offer(
         "Welcome to zot. It needs a model:",
         ("an API key or a login", "Anthropic, OpenAI, Google and others", lambda: log_in(app, "")),
         (
@@ -285,8 +271,8 @@ def first_run(app: App) -> None:
 
 def _find_server(app: App) -> None:
     app.note("looking for a server on this machine")
-    app.seeks_server = True
-    load_behind(app, provider="", model="")
+    app.chat.seeks_server = True
+    app.load(provider="", model="")
 
 
 def rescue(app: App, code: str) -> None:
@@ -309,6 +295,6 @@ def rescue(app: App, code: str) -> None:
     )
     title = f"{RESCUED[code]}. Go on:"
     if code == "auth":
-        app.offer(title, login, *ways)
+        app.dialogs.offer(title, login, *ways)
     else:
-        app.offer(title, *ways, login)
+        app.dialogs.offer(title, *ways, login)

@@ -12,8 +12,7 @@ from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.provider.types import Message, texts_in
 from zot.runtime.rewind import Checkpoint, Rewound
-from zot.serve.interactive.start import first_shown
-from zot.serve.interactive.view import replay
+from zot.serve.interactive.view import first_shown, replay
 from zot.sessions import library
 from zot.sessions.export import import_file
 from zot.tui.blocks import LinesBlock, LiveBlock, diff_lines
@@ -37,7 +36,7 @@ def rewind(app: App, args: str) -> None:
     if not moments:
         raise CommandError("there is nothing to go back to yet")
     items = [MenuItem(_shown(moment.text), _moment(moment), moment.id) for moment in moments[::-1]]
-    app.choose("Go back to before", items, lambda id: look_back(app, str(id)))
+    app.dialogs.choose("Go back to before", items, lambda id: look_back(app, str(id)))
 
 
 def undo(app: App, args: str) -> None:
@@ -76,7 +75,9 @@ def _ask_back(app: App, seen: Rewound) -> None:
         )
 
     title = f"Back to before: {_shown(seen.text)}"
-    app.ask(ShownQuestion(title, lambda width: file_lines(seen.files, width), replies), answer)
+    app.dialogs.ask(
+        ShownQuestion(title, lambda width: file_lines(seen.files, width), replies), answer
+    )
 
 
 def _went_back(app: App, done: Rewound, *, conversation: bool) -> None:
@@ -138,7 +139,7 @@ def jump(app: App, args: str) -> None:
         assert app.view is not None
         replay(app.view, value)
 
-    app.choose("Show again", items, pick)
+    app.dialogs.choose("Show again", items, pick)
 
 
 def _turns(messages: tuple[Message, ...]) -> list[tuple[str, tuple[Message, ...]]]:
@@ -192,7 +193,7 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
             ]
             menu.replace(items())
 
-        ask_text(app, "The session's name:", value.title, named)
+        app.dialogs.ask_text("The session's name:", value.title, named)
 
     def delete(value: object) -> None:
         assert isinstance(value, SessionInfo)
@@ -204,11 +205,11 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
             rows[:] = [row for row in rows if row[0].path != value.path]
             menu.replace(items())
 
-        confirm(app, f"Delete {_shown(value.title or value.first_text)}?", deleted)
+        app.dialogs.confirm(f"Delete {_shown(value.title or value.first_text)}?", deleted)
 
     hint = "enter goes on with it, ctrl+r renames, ctrl+d deletes, esc leaves"
     keys = {"ctrl+r": rename, "ctrl+d": delete}
-    menu = app.choose("Sessions", items(), pick, keys=keys, hint=hint)
+    menu = app.dialogs.choose("Sessions", items(), pick, keys=keys, hint=hint)
 
 
 def resume(app: App, path: str) -> None:
@@ -261,7 +262,7 @@ def session(app: App, args: str) -> None:
             app.note(f"the session is called {rest!r}")
         case "":
             parts = ("export", "fork", "tree", "timeline")
-            app.choose(
+            app.dialogs.choose(
                 "Session", [MenuItem(part) for part in parts], lambda part: session(app, str(part))
             )
         case _:
@@ -310,7 +311,7 @@ def tree(app: App) -> None:
         leaf = _end_of_turn(app, str(value))
         _move(app, lambda: app.runtime.history.go_to(leaf), lambda _: "going on from there")
 
-    app.choose("Branches", items, pick)
+    app.dialogs.choose("Branches", items, pick)
 
 
 def _end_of_turn(app: App, prompt: str) -> str:
@@ -337,15 +338,6 @@ def timeline(app: App) -> None:
 
 
 # --- small helpers ---------------------------------------------------------------------------
-
-
-def ask_text(app: App, title: str, text: str, then: Callable[[str], None], body: str = "") -> None:
-    app.ask(ShownQuestion(title, body, text=text), lambda _, typed: then(typed.strip()))
-
-
-def confirm(app: App, title: str, then: Callable[[], None]) -> None:
-    keys = [AnswerKey("n", "no", False), AnswerKey("y", "yes", True)]
-    app.ask(ShownQuestion(title, replies=keys), lambda value, _: then() if value else None)
 
 
 def _when(seconds: float) -> str:

@@ -142,11 +142,11 @@ def run_other(app: App, text: str) -> None:
 
     def then(result: CommandResult | None) -> None:
         if result is None:
-            app.send(text)  # a path, perhaps
+            app.chat.send(text)  # a path, perhaps
             return
         match result.action:
             case "prompt":
-                app.send(result.text, result.call)
+                app.chat.send(result.text, result.call)
             case "insert":
                 app.editor.insert(result.text)
             case "error":

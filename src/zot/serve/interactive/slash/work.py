@@ -13,8 +13,6 @@ from zot.errors import CommandError, ConfigError
 from zot.provider.types import Message, texts_in
 from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
-from zot.serve.interactive.slash.sessions import ask_text
-from zot.serve.interactive.start import load_behind
 from zot.serve.interactive.status import (
     DEFAULT_PARTS,
     NEVER_ASKS,
@@ -75,7 +73,7 @@ def copy(app: App, args: str) -> None:
                 MenuItem(f"code block {number}", _first_line(block), block)
                 for number, block in enumerate(code_blocks(answer), 1)
             ]
-            app.choose("Copy", items, lambda text: copy_text(app, str(text), "it"))
+            app.dialogs.choose("Copy", items, lambda text: copy_text(app, str(text), "it"))
         case _:
             raise CommandError("/copy, /copy answer, /copy code, /copy diff")
 
@@ -182,13 +180,13 @@ def retry(app: App, args: str) -> None:
 def btw(app: App, args: str) -> None:
     """Open a side chat, which is discarded when closed."""
     chat = SideChat(app, app.runtime)
-    app.open(chat)
+    app.dialogs.open(chat)
     if args:
         chat.ask(args)
 
 
 def study(app: App, args: str) -> None:
-    app.send(STUDY.format(what=args or "this project"))
+    app.chat.send(STUDY.format(what=args or "this project"))
 
 
 def skills(app: App, args: str) -> None:
@@ -199,7 +197,7 @@ def skills(app: App, args: str) -> None:
         if not items:
             app.note("there are no skills here; docs/skills.md says where they go")
             return
-        app.choose("Skills", items, lambda name: app.editor.set(f"/{name} "))
+        app.dialogs.choose("Skills", items, lambda name: app.editor.set(f"/{name} "))
 
     app.work(runtime.commands.all, show)
 
@@ -229,16 +227,16 @@ def approvals(app: App, args: str) -> None:
         if left := items():
             menu.replace(left)
         else:
-            app.close(menu)
+            app.dialogs.close(menu)
         app.note(f"zot asks again before {value.tool} {value.pattern}")
 
     if not items():
         never = "approvals are off: zot asks for nothing"
         asks = "nothing is allowed for good here: zot asks before it writes or runs commands"
-        app.note(never if app.approvals == NEVER_ASKS else asks)
+        app.note(never if app.status.approvals == NEVER_ASKS else asks)
         return
     hint = "enter takes it back, esc leaves"
-    menu = app.choose("Allowed without a question", items(), remove, stays=True, hint=hint)
+    menu = app.dialogs.choose("Allowed without a question", items(), remove, stays=True, hint=hint)
 
 
 def settings(app: App, args: str) -> None:
@@ -262,11 +260,11 @@ def settings(app: App, args: str) -> None:
             _keep(app, setting.name, value)
             app.note(f"{setting.name} is kept; it counts from the next start on")
 
-        ask_text(
-            app, f"{setting.name}:", as_text(read.values[setting.name].value), keep, setting.help
+        app.dialogs.ask_text(
+            f"{setting.name}:", as_text(read.values[setting.name].value), keep, setting.help
         )
 
-    app.choose("Settings", items, pick)
+    app.dialogs.choose("Settings", items, pick)
 
 
 def _keep(app: App, name: str, value: object) -> None:
@@ -287,13 +285,13 @@ def statusline(app: App, args: str) -> None:
         words = tuple(text.replace(",", " ").split())
         parts = checked_parts(words) if words else DEFAULT_PARTS
         _keep(app, "status_line", list(words) or None)
-        app.use_status_parts(parts)
+        app.status.use_parts(parts)
 
     if args:
         keep(args)
         return
     names = f"{', '.join(PARTS)}; {RIGHT}: what follows stands on the right; {OFF}: no such line"
-    ask_text(app, "Status line:", " ".join(app.status_parts) or OFF, keep, names)
+    app.dialogs.ask_text("Status line:", " ".join(app.status.parts) or OFF, keep, names)
 
 
 def cd(app: App, args: str) -> None:
@@ -302,7 +300,7 @@ def cd(app: App, args: str) -> None:
         return
     path = _folder(app, args)
     app.note(f"working in {path}")
-    load_behind(app, cwd=path)
+    app.load(cwd=path)
 
 
 def _folder(app: App, args: str) -> str:

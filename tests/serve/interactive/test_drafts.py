@@ -1,4 +1,4 @@
-from zot.serve.interactive.kept import MAX_HISTORY_BYTES, Draft, History
+from zot.serve.interactive.drafts import MAX_HISTORY_BYTES, Draft, History
 
 
 def test_texts_come_back_in_order_and_broken_lines_are_left_out(tmp_path):

@@ -1,38 +1,66 @@
-"""Menus and questions over the editor, which take all keys and close themselves."""
+"""Menus and questions over the editor: they take all keys and close themselves."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 
-from zot.runtime.client import RuntimeClient
 from zot.tui.keys import KeyPress
-from zot.tui.menu import Menu, MenuItem, Overlay, QuestionBox, ShownQuestion, TakesAnswer
+from zot.tui.menu import (
+    AnswerKey,
+    Menu,
+    MenuItem,
+    Overlay,
+    QuestionBox,
+    ShownQuestion,
+    TakesAnswer,
+)
 
 PAUSE_SECONDS = 0.6
 """Seconds without typing after which a person is assumed to have seen a new question."""
 
 
-class Asking(RuntimeClient):
-    """The part of the app that shows menus and questions."""
+def _nothing() -> None:
+    """Do nothing when a dialog is left."""
+
+
+class DialogStack:
+    """The open overlays; the last one is drawn and gets the keys."""
 
     def __init__(self) -> None:
         self.overlays: list[Overlay] = []
-        """Open overlays; the last one gets the keys."""
-        self._typed_at = 0.0
+        self.typed_at = 0.0
+        """Time of the last key typed as text."""
         self._typing = False
         """True while a person still types into the editor though a question has opened."""
 
+    @property
+    def top(self) -> Overlay | None:
+        return self.overlays[-1] if self.overlays else None
+
     def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
-        """Show a menu or a question; it gets all keys until `close`. With `unasked`, typing in
-        progress goes to the editor until the first pause, so that it answers nothing by accident.
-        """
+        """Show an overlay; it gets all keys until `close`. With `unasked`, typing in progress goes
+        to the editor until the first pause, so that it answers nothing by accident."""
         self.overlays.append(overlay)
-        self._typing = unasked and time.monotonic() - self._typed_at < PAUSE_SECONDS
+        self._typing = unasked and time.monotonic() - self.typed_at < PAUSE_SECONDS
 
     def close(self, overlay: Overlay) -> None:
         if overlay in self.overlays:
             self.overlays.remove(overlay)
+
+    def close_request(self, id: str) -> None:
+        """Close all questions of an approval request."""
+        self.overlays[:] = [overlay for overlay in self.overlays if overlay.id != id]
+
+    def takes(self, key: KeyPress) -> bool:
+        """Return whether the key is for the open overlay: there is one, and the key does not belong
+        to text that was being typed when it opened."""
+        if not self.overlays:
+            return False
+        now = time.monotonic()
+        self._typing = self._typing and now - self.typed_at < PAUSE_SECONDS
+        self.typed_at = now
+        return not (self._typing and key.name in ("text", "backspace", "enter"))
 
     def choose(
         self,
@@ -42,7 +70,7 @@ class Asking(RuntimeClient):
         chosen: int = 0,
         *,
         stays: bool = False,
-        leave: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = _nothing,
         unasked: bool = False,
         keys: Mapping[str, Callable[[object], None]] | None = None,
         hint: str = "enter picks, esc leaves",
@@ -77,27 +105,27 @@ class Asking(RuntimeClient):
         question: ShownQuestion,
         answer: TakesAnswer,
         *,
-        leave: Callable[[], None] = lambda: None,
+        leave: Callable[[], None] = _nothing,
         unasked: bool = False,
-        box: type[QuestionBox] = QuestionBox,
     ) -> None:
         """Open a question that closes itself; call `answer` with the reply and the text typed, or
         `leave`."""
 
         def answered(value: object, typed: str) -> None:
-            self.close(asked)
+            self.close(box)
             answer(value, typed)
 
         def left() -> None:
-            self.close(asked)
+            self.close(box)
             leave()
 
-        asked = box(question, answered, leave=left)
-        self.open(asked, unasked=unasked)
+        box = QuestionBox(question, answered, leave=left)
+        self.open(box, unasked=unasked)
 
-    def _still_typing(self, key: KeyPress) -> bool:
-        """Return whether the key belongs to text that was being typed when a question opened."""
-        now = time.monotonic()
-        self._typing = self._typing and now - self._typed_at < PAUSE_SECONDS
-        self._typed_at = now
-        return self._typing and key.name in ("text", "backspace", "enter")
+    def ask_text(self, title: str, text: str, then: Callable[[str], None], body: str = "") -> None:
+        """Ask for one line of text, beginning with `text`."""
+        self.ask(ShownQuestion(title, body, text=text), lambda _, typed: then(typed.strip()))
+
+    def confirm(self, title: str, then: Callable[[], None]) -> None:
+        keys = [AnswerKey("n", "no", False), AnswerKey("y", "yes", True)]
+        self.ask(ShownQuestion(title, replies=keys), lambda value, _: then() if value else None)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from zot.serve.interactive.files import FileIndex, files_at, is_elsewhere
+from zot.serve.interactive.completion import FileIndex, files_at, is_elsewhere
 
 HELLO = [{"text": "Hello there."}]
 

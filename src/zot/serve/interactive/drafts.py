@@ -1,10 +1,11 @@
-"""Persistence of what a person wrote: the history of sent texts for later sessions, and a draft per
-terminal, which survives a kill.
+"""Texts on disk: the history of sent ones for later sessions, and the draft of each terminal, which
+survives a kill.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from errno import ENOSPC
 from hashlib import sha256
@@ -19,10 +20,59 @@ MAX_HISTORY_BYTES = 2_000_000
 MAX_TEXT = 200_000
 """Maximum characters of one stored text."""
 MAX_DRAFTS = 100
-
+DRAFT_SECONDS = 0.3
+"""Seconds between a key and saving the draft."""
 
 Tell = Callable[[str], None]
 """Called with the reason if something could not be stored."""
+
+
+class SavedTexts:
+    """History and draft of one terminal: written shortly after a key, and when a text is sent."""
+
+    def __init__(self, home: str, cwd: str, warn: Tell) -> None:
+        """`warn` is callable from any thread."""
+        self._warn = warn
+        self._warned = False
+        self._history = History(home, self._cannot)
+        self._draft = Draft(home, cwd, self._cannot)
+        self.history = self._history.load()
+        """Texts of earlier sessions."""
+        self.left = self._draft.recover()
+        """Drafts of terminals that died in this directory."""
+        self._due = time.monotonic()
+        """Time at which to save the draft; 0: saved."""
+
+    def _cannot(self, problem: str) -> None:
+        if not self._warned:
+            self._warned = True
+            self._warn(f"what you write is not kept on disk (history, draft): {problem}")
+
+    def typed(self) -> None:
+        self._due = self._due or time.monotonic() + DRAFT_SECONDS
+
+    def tick(self, text: Callable[[], str]) -> float | None:
+        """Save the text if it is due; return the seconds left if not."""
+        if not self._due:
+            return None
+        left = self._due - time.monotonic()
+        if left > 0:
+            return left
+        self._due = 0.0
+        self._draft.keep(text())
+        return None
+
+    def add(self, text: str) -> None:
+        """Add a text to the history."""
+        self._history.add(text)
+
+    def sent(self, text: str) -> None:
+        self._history.add(text)
+        self._draft.keep("")
+
+    def close(self, text: str) -> None:
+        """Save the text for the next start, and close."""
+        self._draft.close(text)
 
 
 class History:

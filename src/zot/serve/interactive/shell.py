@@ -1,11 +1,17 @@
-"""Shell commands of the person (`!command`): output is shown live, a key stops them. Full-screen
-programs get the terminal until they end."""
+"""Programs of the person. Shell commands (`!command`) show their output live, and a key stops them;
+full-screen programs and the person's editor get the terminal until they end.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import subprocess
+import tempfile
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,6 +19,7 @@ from msgspec import Struct
 from zot.cancel import Cancel
 from zot.errors import ZotError
 from zot.settings.known import visible_environment
+from zot.text import whole_characters
 from zot.tui.blocks import ToolBlock
 
 if TYPE_CHECKING:
@@ -106,3 +113,33 @@ def _run_as_guest(app: App, command: str) -> None:
         app.loop.regain(from_guest=True)
     end = "" if done.returncode == 0 else f", exit {done.returncode}"
     app.note(f"! {command}: had the terminal{end}; the model has not seen it")
+
+
+def edited_outside(app: App, text: str) -> str | None:
+    """Let the person edit the text in their own editor; None if that exited with an error."""
+    app.loop.release()
+    try:
+        return _edited(text, visible_environment(app.around))
+    finally:
+        app.loop.regain(from_guest=True)
+
+
+def _edited(text: str, environ: Mapping[str, str]) -> str | None:
+    """Return the edited text; None if the editor exited with an error.
+
+    Raises:
+        ZotError: the editor cannot be started.
+    """
+    command = environ.get("VISUAL") or environ.get("EDITOR") or "vi"
+    with tempfile.TemporaryDirectory(prefix="zot-") as folder:
+        path = Path(folder) / "prompt.md"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(whole_characters(text))
+        try:
+            done = subprocess.run([*shlex.split(command), str(path)], env=environ, check=False)
+        except (OSError, ValueError) as error:
+            raise ZotError(f"the editor {command!r} cannot be started: {error}") from error
+        if done.returncode != 0:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace").removesuffix("\n")

@@ -30,7 +30,7 @@ from zot.serve.interactive.slash.work import code_blocks
 from zot.skills.skill import split as split_skill
 from zot.text import cookie_of
 from zot.tools.process.output import Decoder, clean
-from zot.tools.search.ignore import IgnoreRules
+from zot.tools.search.walk import IgnoreRules
 from zot.tui.cells import wrap
 
 pytestmark = pytest.mark.untraced

@@ -19,8 +19,9 @@ from zot import beneath
 from zot.cancel import Cancel
 from zot.core.tool import Tool, ToolOutput
 from zot.errors import Cancelled, ConfigError, ToolError
-from zot.tools.jail import aftermath, jail, obeyed
-from zot.tools.jail.jail import Jail, check, held, own_names, protected
+from zot.tools.jail import aftermath, covers, jail, obeyed
+from zot.tools.jail.covers import held, protected
+from zot.tools.jail.jail import Jail, check, own_names
 from zot.tools.jail.obeyed import PROTECTED
 from zot.tools.jail.seccomp import filter_for
 from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
@@ -448,7 +449,7 @@ def test_commands_share_the_cover_of_what_is_not_there(tools: Tools, root: Path)
 
 @needs_bwrap
 def test_a_cover_that_a_killed_zot_left_is_removed(tools: Tools, root: Path) -> None:
-    (root / ".zot").mkdir(jail.COVER)
+    (root / ".zot").mkdir(covers.COVER)
     said(tools, "true")
     assert [each.name for each in root.iterdir()] == ["f"]
 
@@ -525,8 +526,8 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = root / ".zot"
-    path.mkdir(jail.COVER)
-    before = jail.lock
+    path.mkdir(covers.COVER)
+    before = covers.lock
     calls: list[int] = []
 
     def lock(fd: int, *, shared: bool = False, wait: bool = False) -> bool:
@@ -535,7 +536,7 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
         calls.append(fd)
         return before(fd, shared=shared, wait=wait)
 
-    monkeypatch.setattr(jail, "lock", lock)
+    monkeypatch.setattr(covers, "lock", lock)
     with held(opened(root), ".zot"):
         assert path.is_dir()
     assert not path.exists()
@@ -543,8 +544,8 @@ def test_a_cover_that_was_removed_meanwhile_is_made_again(
 
 def test_a_directory_of_the_user_is_not_removed_though_it_is_empty(root: Path) -> None:
     (root / ".zot").mkdir()
-    with protected(opened(root), str(root), PROTECTED) as covers:
-        assert covers == [
+    with protected(opened(root), str(root), PROTECTED) as made:
+        assert made == [
             (name, *beneath.identity((root / name).stat()), False) for name in (".git", ".zot")
         ]
     assert (root / ".zot").exists() and not (root / ".git").exists()
@@ -556,14 +557,14 @@ def test_where_nothing_can_be_made_nothing_needs_a_cover(
     def refuse(path: str, mode: int, *, dir_fd: int) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(jail.os, "mkdir", refuse)
-    with protected(opened(root), str(root), PROTECTED) as covers:
-        assert covers == []
+    monkeypatch.setattr(covers.os, "mkdir", refuse)
+    with protected(opened(root), str(root), PROTECTED) as made:
+        assert made == []
 
     def full(path: str, mode: int, *, dir_fd: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(jail.os, "mkdir", full)
+    monkeypatch.setattr(covers.os, "mkdir", full)
     with (
         pytest.raises(ToolError, match="cannot protect .*no space left"),
         protected(opened(root), str(root), PROTECTED),
@@ -866,7 +867,7 @@ def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> No
 
 @needs_bwrap
 def test_covers_of_a_killed_zot_are_removed_at_the_next_start(root: Path, zot_home: Path) -> None:
-    (root / ".git").mkdir(jail.COVER)
+    (root / ".git").mkdir(covers.COVER)
     (root / ".zot").mkdir()
     Jail(str(root), os.environ, str(zot_home))
     assert sorted(each.name for each in root.iterdir()) == [".zot", "f"]

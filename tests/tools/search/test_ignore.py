@@ -7,8 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zot.tools.disk import Disk
-from zot.tools.search.ignore import IgnoreRules
-from zot.tools.search.walk import Tree
+from zot.tools.search.walk import IgnoreRules, Tree
 
 GIT = shutil.which("git")
 

@@ -3,7 +3,14 @@
 The kernel resolves a path in one step that cannot leave the root (openat2); where it lacks that
 call, each part is opened by itself and symlinks are resolved here. A check followed by an ordinary
 open would lose a race against a program that swaps a directory for a symlink in between.
-Standard library only, like disk.py.
+Standard library only, like tools/disk.py.
+
+Invariants:
+- Every path is resolved relative to the root's descriptor, which is opened once; a path that leads
+  out of it raises Outside, whatever symlinks and renames happen meanwhile.
+- A file is written by an open directory and a name that is not followed as a symlink, and only if
+  the directory's real path, asked of the kernel, has no part that git, zot or an editor obeys.
+- Outside the root only the files in `offered` are readable, and nothing is writable.
 """
 
 from __future__ import annotations
@@ -142,6 +149,8 @@ class Beneath(Disk):
         self._names = (os.path.abspath(root), self.root)
         """Spellings of the root with which a path may begin."""
         self._open_beneath = kernel_open if has_openat2() else walk_open
+        self.offered: set[str] = set()
+        """Files of zot's outside the root that may be read: the full output of commands."""
 
     def __del__(self) -> None:
         if hasattr(self, "folder"):
@@ -150,6 +159,8 @@ class Beneath(Disk):
     # --- as any disk -------------------------------------------------------------------------
 
     def open(self, path: str, flags: int = READ) -> int:
+        if path in self.offered:
+            return os.open(path, flags | os.O_NOFOLLOW)
         return self._open(self._relative(path), flags, path)
 
     def stat(self, path: str) -> os.stat_result:

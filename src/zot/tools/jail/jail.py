@@ -1,39 +1,47 @@
 """The sandboxed Place: file tools see only the working directory, commands run in bubblewrap.
 
-Commands can read the whole file system except its secrets, and write the working directory and a
-private /tmp; they have no network. Where bubblewrap cannot do that, no command runs. Programs that
-zot talks to (MCP servers) run in the same sandbox for as long as they live.
+Programs that zot talks to (MCP servers) run in the same sandbox for as long as they live.
+
+Invariants, each with the file that keeps it:
+1. File tools reach nothing outside the working directory (disk.py).
+2. A command writes the working directory and private, empty directories (CLOSED); all else is
+   read-only or absent. It has no network, unless a program's entry asks for it (`_wrap`).
+3. A command cannot read secrets: files (SECRETS, zot's own directory) are covered, variables are
+   removed (`visible`), processes and kernel keys are out of reach (NAMESPACES, seccomp.py).
+4. What other programs obey (`.git`, an editor's tasks) is read-only for a command if it was there
+   before (covers.py); what appears is renamed before the result is reported (obeyed.py), also when
+   zot is killed (record.py).
+5. A mount inside the working directory lands on the very thing that zot saw, by device and inode,
+   or the command does not run (walls.py).
+6. Where one of these cannot be had, no command runs. Only three weaknesses are tolerated, and told
+   with the first command (`_weaknesses`).
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import re
-import stat
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from zot.beneath import LOOK, identity, is_below, open_plain
+from zot.beneath import is_below
 from zot.cancel import Cancel
 from zot.core.shell import Program, Tell
 from zot.errors import ConfigError, NotStarted, ToolError
-from zot.files import lock
 from zot.home import user_dir
 from zot.text import Frozen
 from zot.tools import paths
-from zot.tools.disk import FOLDER, READ
 from zot.tools.jail.aftermath import Residents, Watch, sentences
+from zot.tools.jail.covers import Quiet, protected, remove_covers
 from zot.tools.jail.disk import Beneath
 from zot.tools.jail.obeyed import PROTECTED, Key, Look, Survey, Thing, is_repository, put_right
-from zot.tools.jail.quiet import Quiet, QuietTimes
 from zot.tools.jail.record import record_path, recover
 from zot.tools.jail.seccomp import filter_for
 from zot.tools.jail.walls import ARGUMENTS, FILTER, MOVED, Cover, packed
@@ -64,8 +72,6 @@ SYSTEM = {
 NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
 NO_NETWORK = "--unshare-net"
 RESOLVER = "/etc/resolv.conf"
-COVER = 0o1500
-"""Mode of the empty directories that cover missing names; identifies them as made by zot."""
 PROBE_SECONDS = 10.0
 TRIES = 5
 """Attempts to start a command when another one moves a directory that must be covered."""
@@ -91,7 +97,7 @@ class Jail(Place):
         self.bounds = {"root": self.root, "real": self.root}
         self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
         try:
-            self._beneath = JailDisk(cwd, self._protected, self.root)
+            self._beneath = Beneath(cwd, self._protected, self.root)
         except OSError as error:
             raise ConfigError(
                 f"--jail needs a project's directory: {self.root!r} cannot be opened"
@@ -105,8 +111,12 @@ class Jail(Place):
         """Whether bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
         self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
         self._survey = Survey(self.root, self._root_fd)
-        self._quiet = QuietTimes(self._look_around)
         self._looking = threading.Lock()
+        """Guards the survey, the quiet state and its users."""
+        self._quiet: Quiet | None = None
+        """State of the directory before the first command or program that runs now."""
+        self._users = 0
+        """Number of commands and programs that run now."""
         self._commands: dict[int, Look] = {}
         """The look taken before each command that runs now, by the id of its Walls."""
         self._renamed: set[Key] = set()
@@ -246,32 +256,36 @@ class Jail(Place):
     def _enter(self, secrets: list[str]) -> Quiet:
         hidden = [path for path in secrets if is_below(path, self.root)]
         with self._looking:
-            try:
-                return self._quiet.enter(hidden)
-            except OSError as error:
-                where = record_path(self.zot_home, self.root)
-                raise paths.failed(f"jailed: cannot use {where!r}", error) from error
+            if self._quiet is None:
+                record = record_path(self.zot_home, self.root)
+                try:
+                    self._quiet = Quiet(
+                        self._survey, self._root_fd, record, self._protected, hidden
+                    )
+                except OSError as error:
+                    raise paths.failed(f"jailed: cannot use {record!r}", error) from error
+            self._users += 1
+            return self._quiet
 
     def _leave(self, quiet: Quiet, before: Look, *, look: bool) -> list[str]:
         """Rename what appeared, at the end of a command or of the last program in the jail; return
         notes."""
         with self._looking:
             try:
-                alone = self._quiet.users == 1 and quiet.is_alone()
+                alone = self._users == 1 and quiet.is_alone()
                 return self._put_right(quiet, before, alone=alone) if look or alone else []
             finally:
-                if self._quiet.leave():
+                self._users -= 1
+                if not self._users:
+                    self._quiet = None
+                    quiet.close()
                     self._renamed.clear()
 
     def _look_again(self, before: Look, *, spare: bool = False) -> list[str]:
         """Rename what appeared while something runs; return notes."""
         with self._looking:
-            quiet = self._quiet.current
+            quiet = self._quiet
             return [] if quiet is None else self._put_right(quiet, before, spare=spare)
-
-    def _look_around(self, hidden: list[str]) -> Quiet:
-        record = record_path(self.zot_home, self.root)
-        return Quiet(self._survey, self._root_fd, record, self._protected, hidden)
 
     def _look(self) -> Look:
         with self._looking:
@@ -415,19 +429,6 @@ class Walls(Frozen):
     quiet: Quiet
 
 
-class JailDisk(Beneath):
-    """The disk below the working directory, plus the files that zot offers."""
-
-    def __init__(self, root: str, protected: Collection[str], real: str) -> None:
-        super().__init__(root, protected, real)
-        self.offered: set[str] = set()
-
-    def open(self, path: str, flags: int = READ) -> int:
-        if path in self.offered:
-            return os.open(path, flags | os.O_NOFOLLOW)
-        return super().open(path, flags)
-
-
 def homes(environ: Mapping[str, str]) -> set[str]:
     """Return the user's home directories: from the variable and from the password database."""
     user = user_dir(environ)
@@ -488,101 +489,3 @@ def own_names(*roots: str) -> tuple[str, ...]:
                 if is_below(place, root) and place != root:
                     names.add(os.path.relpath(place, root).split("/")[0])
     return tuple(sorted(names))
-
-
-@contextmanager
-def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cover]]:
-    """Yield covers that make these names in the root read-only and that keep them from appearing.
-
-    A missing name is covered by an empty directory, which exists while the command runs.
-    """
-    with ExitStack() as stack:
-        covers: list[Cover] = []
-        for name in names:
-            path = os.path.join(root, name)
-            try:
-                fd = stack.enter_context(_opened(folder, name))
-            except OSError as error:
-                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-                    continue  # if zot cannot make it, neither can the command
-                raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
-            status = os.fstat(fd)
-            if stat.S_ISLNK(status.st_mode):
-                raise ToolError(
-                    f"jailed: {path!r} is a symlink, which cannot be protected; no command"
-                    " runs. Use the other tools, or run zot without --jail"
-                )
-            covers.append((name, *identity(status), False))
-        yield covers
-
-
-@contextmanager
-def _opened(folder: int, name: str) -> Iterator[int]:
-    """Yield a descriptor of the name; of a shared empty directory if it is missing or empty."""
-    try:
-        fd = open_plain(folder, name, LOOK)
-    except FileNotFoundError:
-        fd = -1
-    try:
-        if fd >= 0 and not is_empty(folder, name):
-            yield fd
-            return
-    finally:
-        if fd >= 0:
-            os.close(fd)
-    with held(folder, name) as fd:
-        yield fd
-
-
-def remove_covers(folder: int) -> None:
-    """Remove the empty directories that a killed zot left behind, unless another one uses them."""
-    for name in PROTECTED:
-        if is_empty(folder, name):
-            fd = open_plain(folder, name, FOLDER)
-            _remove_if_last(fd, folder, name)
-            os.close(fd)
-
-
-def is_empty(folder: int, name: str) -> bool:
-    try:
-        fd = open_plain(folder, name, FOLDER)
-    except OSError:
-        return False  # `.git` of a worktree is a file
-    try:
-        with os.scandir(fd) as entries:
-            return next(entries, None) is None
-    finally:
-        os.close(fd)
-
-
-@contextmanager
-def held(folder: int, name: str) -> Iterator[int]:
-    """Yield a descriptor of an empty directory of that name. Commands share it; only the last one
-    removes it, since removal uncovers the name for the others. One not made by zot stays."""
-    while True:
-        try:
-            os.mkdir(name, COVER, dir_fd=folder)
-        except FileExistsError:
-            pass
-        try:
-            fd = open_plain(folder, name, FOLDER)
-        except FileNotFoundError:
-            continue
-        try:
-            lock(fd, shared=True, wait=True)
-            if not os.fstat(fd).st_nlink:
-                continue  # another command removed it meanwhile
-            yield fd
-            return
-        finally:
-            _remove_if_last(fd, folder, name)
-            os.close(fd)
-
-
-def _remove_if_last(fd: int, folder: int, name: str) -> None:
-    status = os.fstat(fd)
-    if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
-        return
-    if lock(fd):  # otherwise another command uses it
-        with suppress(OSError):  # no longer empty
-            os.rmdir(name, dir_fd=folder)

@@ -1,27 +1,41 @@
-"""Holds the state of a jail's directory when nothing ran in it, which commands must not change.
+"""Decides what a jailed command must not change, and holds it: the covers of a jail's directory.
 
-Commands overlap, and things that one of them made do not become old because another began later.
-So the tree is searched when the first begins, and the result is used until the last has ended. Each
-thing to cover stays open meanwhile: its descriptor identifies it wherever its directory is moved,
-and its inode cannot be reused by another file.
+`Quiet` is the state of the directory when nothing ran in it. Commands overlap, and things that one
+of them made do not become old because another began later. So the tree is searched when the first
+begins, and the result is used until the last has ended. Each thing to cover stays open meanwhile:
+its descriptor identifies it wherever its directory is moved, and its inode cannot be reused by
+another file.
+
+`protected` covers names in the root, such as `.git`, whether they exist or not.
+
+Invariants: a cover names a thing by device and inode, never by its path alone; whatever cannot be
+covered is an error, and no command runs.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
+import stat
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NoReturn
 
 from zot.beneath import LOOK, identity, is_below, open_plain
 from zot.errors import ToolError
+from zot.files import lock
+from zot.tools import paths
+from zot.tools.disk import FOLDER
 from zot.tools.jail.aftermath import sentences
 from zot.tools.jail.disk import path_of
-from zot.tools.jail.obeyed import Look, Survey, Thing, few_covers
+from zot.tools.jail.obeyed import PROTECTED, Look, Survey, Thing, few_covers
 from zot.tools.jail.record import Record, overlapping, recover
 from zot.tools.jail.walls import Cover
 
 GONE = " (deleted)"
+"""Suffix of the path that Linux reports for an open file without a name."""
+COVER = 0o1500
+"""Mode of the empty directories that cover missing names; identifies them as made by zot."""
 
 
 class Quiet:
@@ -171,26 +185,102 @@ class Quiet:
         self._held.append((fd, is_hidden))
 
 
-class QuietTimes:
-    """Hands out the same Quiet as long as it has users."""
+# --- names in the root ------------------------------------------------------------------------
 
-    def __init__(self, look: Callable[[list[str]], Quiet]) -> None:
-        """`look`: makes a Quiet, given the paths to hide."""
-        self._look = look
-        self.current: Quiet | None = None
-        self.users = 0
 
-    def enter(self, hidden: list[str]) -> Quiet:
-        if self.current is None:
-            self.current = self._look(hidden)
-        self.users += 1
-        return self.current
+@contextmanager
+def protected(folder: int, root: str, names: Iterable[str]) -> Iterator[list[Cover]]:
+    """Yield covers that make these names in the root read-only and that keep them from appearing.
 
-    def leave(self) -> bool:
-        """Remove one user; close the Quiet and return True when it was the last."""
-        self.users -= 1
-        if self.users or self.current is None:
-            return False
-        quiet, self.current = self.current, None
-        quiet.close()
-        return True
+    A missing name is covered by an empty directory, which exists while the command runs.
+    """
+    with ExitStack() as stack:
+        covers: list[Cover] = []
+        for name in names:
+            path = os.path.join(root, name)
+            try:
+                fd = stack.enter_context(_opened(folder, name))
+            except OSError as error:
+                if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                    continue  # if zot cannot make it, neither can the command
+                raise paths.failed(f"jailed: cannot protect {path!r}", error) from error
+            status = os.fstat(fd)
+            if stat.S_ISLNK(status.st_mode):
+                raise ToolError(
+                    f"jailed: {path!r} is a symlink, which cannot be protected; no command"
+                    " runs. Use the other tools, or run zot without --jail"
+                )
+            covers.append((name, *identity(status), False))
+        yield covers
+
+
+@contextmanager
+def _opened(folder: int, name: str) -> Iterator[int]:
+    """Yield a descriptor of the name; of a shared empty directory if it is missing or empty."""
+    try:
+        fd = open_plain(folder, name, LOOK)
+    except FileNotFoundError:
+        fd = -1
+    try:
+        if fd >= 0 and not is_empty(folder, name):
+            yield fd
+            return
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    with held(folder, name) as fd:
+        yield fd
+
+
+def remove_covers(folder: int) -> None:
+    """Remove the empty directories that a killed zot left behind, unless another one uses them."""
+    for name in PROTECTED:
+        if is_empty(folder, name):
+            fd = open_plain(folder, name, FOLDER)
+            _remove_if_last(fd, folder, name)
+            os.close(fd)
+
+
+def is_empty(folder: int, name: str) -> bool:
+    try:
+        fd = open_plain(folder, name, FOLDER)
+    except OSError:
+        return False  # `.git` of a worktree is a file
+    try:
+        with os.scandir(fd) as entries:
+            return next(entries, None) is None
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def held(folder: int, name: str) -> Iterator[int]:
+    """Yield a descriptor of an empty directory of that name. Commands share it; only the last one
+    removes it, since removal uncovers the name for the others. One not made by zot stays."""
+    while True:
+        try:
+            os.mkdir(name, COVER, dir_fd=folder)
+        except FileExistsError:
+            pass
+        try:
+            fd = open_plain(folder, name, FOLDER)
+        except FileNotFoundError:
+            continue
+        try:
+            lock(fd, shared=True, wait=True)
+            if not os.fstat(fd).st_nlink:
+                continue  # another command removed it meanwhile
+            yield fd
+            return
+        finally:
+            _remove_if_last(fd, folder, name)
+            os.close(fd)
+
+
+def _remove_if_last(fd: int, folder: int, name: str) -> None:
+    status = os.fstat(fd)
+    if not status.st_nlink or stat.S_IMODE(status.st_mode) != COVER:
+        return
+    if lock(fd):  # otherwise another command uses it
+        with suppress(OSError):  # no longer empty
+            os.rmdir(name, dir_fd=folder)

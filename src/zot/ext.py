@@ -450,13 +450,7 @@ class Extension:
 
     def on(self, *events: str) -> Callable[[Handler], Handler]:
         """Decorator: call `handler(event)` after one of these events."""
-
-        def register(handler: Handler) -> Handler:
-            for event in events:
-                self._events.setdefault(event, []).append(handler)
-            return handler
-
-        return register
+        return _adding_to(self._events, events)
 
     def intercept(self, *events: str) -> Callable[[Handler], Handler]:
         """Decorator: call `handler(event)` before one of these events; an exception blocks it.
@@ -464,13 +458,7 @@ class Extension:
         The handler returns None to allow it, or `block`, `replace_args`, `replace_text`,
         `replace_system_prompt`.
         """
-
-        def register(handler: Handler) -> Handler:
-            for event in events:
-                self._interceptors.setdefault(event, []).append(handler)
-            return handler
-
-        return register
+        return _adding_to(self._interceptors, events)
 
     def panel(self, id: str, title: str = "", footer: str = "") -> Panel:
         panel = self._panels[id] = Panel(self, id, title, footer)
@@ -697,6 +685,19 @@ class Extension:
             _log_failure()
             answer = block(f"the guard failed: {_said(error)}")
         self.send("event_intercept_response", id=event["id"], **answer)
+
+
+def _adding_to(
+    handlers: dict[str, list[Handler]], events: Iterable[str]
+) -> Callable[[Handler], Handler]:
+    """Return a decorator that adds its function to the handlers of these events."""
+
+    def register(handler: Handler) -> Handler:
+        for event in events:
+            handlers.setdefault(event, []).append(handler)
+        return handler
+
+    return register
 
 
 def _worker(job: str) -> queue.SimpleQueue[Any]:

@@ -32,7 +32,7 @@ SLOW = {"match": "slow", "text": ["a"] * 10_000, "delay_ms": 100}
 TOUCH = {"match": "touch", "tools": [{"name": "bash", "args": {"command": "touch made"}}]}
 SLEEP = {"match": "sleep", "tools": [{"name": "bash", "args": {"command": "sleep 30"}}]}
 READ = {"match": "read", "tools": [{"name": "read", "args": {"path": "x"}}], "repeat": True}
-RESULT = jsonschema_rs.validator_for(tools.told()[0]["outputSchema"])
+RESULT = jsonschema_rs.validator_for(tools.tool_list()[0]["outputSchema"])
 Decide = str | None
 
 

@@ -19,7 +19,7 @@ from zot.mcp.config import parse_server
 from zot.mcp.dialogs import McpDialogs
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.store import ServerStore
-from zot.mcp.tool import ServerTool
+from zot.mcp.tool import McpTool
 
 PROGRAM = str(Path(__file__).with_name("mcp_server.py"))
 
@@ -70,7 +70,7 @@ class Alone:
             self.listed()
         info = next(tool for tool in self.server.listed.tools if tool.name == name)
         context = ToolContext("1", cancel or Cancel(), told.append)
-        output = ServerTool(self.server, info).call(args or {}, context, lambda text: text)
+        output = McpTool(self.server, info, lambda text: text).run(args or {}, context)
         return output, "".join(told)
 
     def call_or_error(self, name: str, args: dict) -> str:

@@ -20,7 +20,7 @@ from zot.mcp.config import parse_server
 from zot.mcp.dialogs import McpDialogs, PersonAnswer
 from zot.mcp.server import McpServer, ServerParts
 from zot.mcp.store import ServerStore
-from zot.mcp.tool import ServerTool
+from zot.mcp.tool import McpTool
 
 METADATA = "https://conformance-test.local/client-metadata.json"
 
@@ -75,7 +75,7 @@ def drive(server: McpServer, scenario: str) -> int:
     tools = {info.name: info for info in server.tools()}
     for name, args in calls(tools, scenario):
         context = ToolContext("1", Cancel(), lambda text: None)
-        output = ServerTool(server, tools[name]).call(args, context, lambda text: text)
+        output = McpTool(server, tools[name], lambda text: text).run(args, context)
         sys.stderr.write(f"{name}: {output}\n")
     return 0
 

@@ -172,13 +172,13 @@ def _status(step: dict[str, object]) -> Literal["pending", "in_progress", "compl
 
 def permission(
     session_id: str,
-    asked: events.ApprovalRequest,
+    request: events.ApprovalRequest,
     wire_id: str,
     change: ShownChange | None,
     cwd: str,
 ) -> shapes.PermissionParams:
-    call = asked.call
-    content = text_content(fenced(asked.preview))
+    call = request.call
+    content = text_content(fenced(request.preview))
     shown = shapes.AskedCall(
         wire_id,
         title_of(call),
@@ -195,10 +195,10 @@ def permission(
         ),
         shapes.PermissionOption("reject_once", "Deny", "reject_once"),
     ]
-    if asked.pattern:
+    if request.pattern:
         # Before the one for the session: clients with one key per kind choose the last option of a
         # kind, which must not be the permanent one.
-        pattern = shortened(asked.pattern, 60)
+        pattern = shortened(request.pattern, 60)
         always = f"Always allow {pattern!r} in this project"
         options.insert(1, shapes.PermissionOption("allow_project", always, "allow_always"))
     return shapes.PermissionParams(session_id, shown, tuple(options))

@@ -220,10 +220,10 @@ def _value(value: Any, kind: Any) -> Any:
 def _items(values: Any, kind: Any) -> tuple[Any, ...]:
     if not isinstance(values, list):
         raise msgspec.ValidationError("expected an array")
-    kept = []
+    valid = []
     for value in values:
         try:
-            kept.append(_value(value, kind))
+            valid.append(_value(value, kind))
         except msgspec.ValidationError:
             continue
-    return tuple(kept)
+    return tuple(valid)

@@ -393,17 +393,17 @@ class AcpSession(RuntimeClient):
 
     # --- questions ---------------------------------------------------------------------------
 
-    def _ask_permission(self, asked: events.ApprovalRequest) -> None:
+    def _ask_permission(self, request: events.ApprovalRequest) -> None:
         def take(answer: RpcAnswer) -> None:
             try:
-                self.runtime.approve(asked.id, calls.decision(answer))
+                self.runtime.approve(request.id, calls.decision(answer))
             except CommandError:
                 pass  # it timed out, or was aborted, meanwhile
 
-        change = self.runtime.history.planned_change(asked.call)
-        wire_id = self._encoder.call_id(asked.call.id)
-        params = calls.permission(self.id, asked, wire_id, change, self.cwd)
-        self._approvals[asked.id] = self._wire.peer.ask(calls.PERMISSION, params, take)
+        change = self.runtime.history.planned_change(request.call)
+        wire_id = self._encoder.call_id(request.call.id)
+        params = calls.permission(self.id, request, wire_id, change, self.cwd)
+        self._approvals[request.id] = self._wire.peer.ask(calls.PERMISSION, params, take)
 
     def _ask_person(self, ask: events.ExtensionAsk) -> None:
         has_forms = self._wire.abilities.elicitation.form is not None

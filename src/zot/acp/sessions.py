@@ -126,10 +126,10 @@ class AcpSessions:
         setup = planned.setup
         if not setup.options.no_session:
             provider, model = setup.info.name, setup.model.id
-            kept = begin_session(
+            stored = begin_session(
                 setup.cwd, self._around.home, provider=provider, model=model, at_once=True
             )
-            planned = replace(planned, session=kept)
+            planned = replace(planned, session=stored)
         session = self._add(planned, request.mcp_servers)
         self._wire.peer.answer(id, session.opened(new=True))
         session.begin(_warnings(planned))

@@ -115,8 +115,8 @@ def _said(path: Path) -> tuple[str, ...]:
         lines = log.read().decode("utf-8", "replace").splitlines()
         starts = [at for at, line in enumerate(lines) if compiled(_START).match(line)]
         since = lines[starts[-1] + 1 :] if starts else lines
-        told = f"(log: {path})"  # already among the problems
-        since = [line for line in since if not (line.startswith("[zot]") and line.endswith(told))]
+        report = f"(log: {path})"  # already among the problems
+        since = [line for line in since if not (line.startswith("[zot]") and line.endswith(report))]
         return tuple(since[-LOG_LINES:])
     return ()
 

@@ -342,8 +342,8 @@ class HostedExtension:
         """Return the guests that wait for its answers, latest last; with an id, only that
         question's."""
         with self._changed:
-            asked = [question for question in self._questions.values() if id in ("", question.id)]
-        return [question.guest for question in asked]
+            waiting = [question for question in self._questions.values() if id in ("", question.id)]
+        return [question.guest for question in waiting]
 
     # --- frames ------------------------------------------------------------------------------
 

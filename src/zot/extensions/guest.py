@@ -275,7 +275,7 @@ class Dialogs(UnansweredQuestions[OpenAsk]):
     def drop(self, asker: HostedExtension | None = None) -> None:
         """Drop the questions of an extension that has ended, or all of them."""
         with self._lock:
-            gone = [id for id, asked in self._open.items() if asker in (None, asked.asker)]
+            gone = [id for id, open in self._open.items() if asker in (None, open.asker)]
             timers = [self._open.pop(id).timer for id in gone]
         for timer in timers:
             timer.cancel()

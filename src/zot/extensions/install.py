@@ -157,8 +157,8 @@ def _place(folder: Path, home: Path, force: bool) -> Installed:
         read(fresh)
         if target.is_dir():
             # Keep files that only the old folder has: extensions store their state there.
-            kept = _taken_in(target, fresh)
-            shutil.copytree(target, fresh, symlinks=True, ignore=kept, dirs_exist_ok=True)
+            newer = _taken_in(target, fresh)
+            shutil.copytree(target, fresh, symlinks=True, ignore=newer, dirs_exist_ok=True)
         _swap(fresh, target)
     except (OSError, shutil.Error) as error:
         failures = error.args[0] if isinstance(error, shutil.Error) else ()

@@ -56,16 +56,16 @@ def environment(
     withheld = {*secrets, RPC_TOKEN}
     # A short value ("1", "on") is no secret, and would remove unrelated variables.
     values = {base[name] for name in withheld if len(base.get(name, "")) >= 8}
-    kept = {
+    environ = {
         name: value for name, value in base.items() if name not in withheld and value not in values
     }
-    kept |= {
+    environ |= {
         name: base[name] for name in wanted if name in base and base[name] != base.get(RPC_TOKEN)
     }
-    kept = own_environ(kept)
-    path = kept.get("PYTHONPATH")
-    kept["PYTHONPATH"] = f"{path}{os.pathsep}{SDK}" if path else str(SDK)
-    return kept
+    environ = own_environ(environ)
+    path = environ.get("PYTHONPATH")
+    environ["PYTHONPATH"] = f"{path}{os.pathsep}{SDK}" if path else str(SDK)
+    return environ
 
 
 class ExtensionProcess(LineProcess):

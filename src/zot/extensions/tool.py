@@ -123,13 +123,13 @@ class ExtensionTool:
 
 def _cut(content: list[Text | Image]) -> list[Text | Image]:
     """Cut the texts at the limit in total, with a note."""
-    kept: list[Text | Image] = []
+    blocks: list[Text | Image] = []
     left = MAX_TEXT
     for block in content:
         if isinstance(block, Text):
             if len(block.text) > left:
-                kept.append(Text(f"{block.text[:left]}\n[cut after {MAX_TEXT} characters]"))
-                return kept
+                blocks.append(Text(f"{block.text[:left]}\n[cut after {MAX_TEXT} characters]"))
+                return blocks
             left -= len(block.text)
-        kept.append(block)
-    return kept
+        blocks.append(block)
+    return blocks

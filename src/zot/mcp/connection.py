@@ -226,8 +226,8 @@ class McpConnection:
         result: dict[str, Json] | None = context.state
         for _ in range(MAX_ROUNDS):
             if result is None:
-                asked = {**params, **answers}
-                result = self._ask(method, asked, patience, context.progress, headers=headers)
+                request = {**params, **answers}
+                result = self._ask(method, request, patience, context.progress, headers=headers)
             match result.get("resultType", "complete"):
                 case "complete":
                     return result
@@ -373,11 +373,13 @@ prepared(_Progress)
 def progress_text(params: Raw) -> str:
     """Format a progress notification as a line of output."""
     try:
-        told = msgspec.json.decode(params, type=_Progress)
+        report = msgspec.json.decode(params, type=_Progress)
     except (msgspec.MsgspecError, RecursionError):
         return ""
-    done = f"{told.progress:g}" + (f"/{told.total:g}" if told.total is not None else "")
-    return f"{done} {protocol.visible_text(told.message[:500])}\n" if told.message else f"{done}\n"
+    done = f"{report.progress:g}" + (f"/{report.total:g}" if report.total is not None else "")
+    return (
+        f"{done} {protocol.visible_text(report.message[:500])}\n" if report.message else f"{done}\n"
+    )
 
 
 def argument_headers(tool: protocol.McpToolInfo, args: dict[str, Json]) -> dict[str, str]:

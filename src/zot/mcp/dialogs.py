@@ -85,8 +85,8 @@ def question_of(
     """Build a question of a server, or about one; optionally for a form field."""
     shown = printable(visible_text(message))[:4_000]
     name = f"mcp:{server}"
-    asked = ExtensionAsk(title, shown, id="", extension=name, method=method, timeout=SECONDS)
-    return asked if field is None else replace(asked, options=field.options, prefill=field.prefill)
+    ask = ExtensionAsk(title, shown, id="", extension=name, method=method, timeout=SECONDS)
+    return ask if field is None else replace(ask, options=field.options, prefill=field.prefill)
 
 
 class ServerDialogs:

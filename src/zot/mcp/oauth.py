@@ -249,7 +249,7 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
     known = [way for way in ("none", "client_secret_basic", "client_secret_post") if way in methods]
     if not known:
         raise AuthError(f"the authorization server knows only logins that zot does not: {methods}")
-    asked = {
+    registration = {
         "client_name": "zot",
         "application_type": "native",
         "redirect_uris": [redirect],
@@ -257,7 +257,7 @@ def _registered(metadata: _Metadata, redirect: str) -> dict[str, Json]:
         "response_types": ["code"],
         "token_endpoint_auth_method": known[0],
     }
-    answer = post(metadata.registration_endpoint, asked, "json")
+    answer = post(metadata.registration_endpoint, registration, "json")
     if answer.status >= 400 or not isinstance(answer.fields.get("client_id"), str):
         raise AuthError(f"the authorization server does not let zot register ({answer.status})")
     return answer.fields

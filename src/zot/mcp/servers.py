@@ -21,7 +21,7 @@ from zot.mcp.protocol import PromptInfo
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.source import McpOptions
 from zot.mcp.store import ServerStore
-from zot.mcp.tool import McpProxy, McpResources, McpTool, ServerTool
+from zot.mcp.tool import McpProxy, McpResources, McpTool
 from zot.provider.types import ToolCall
 from zot.text import Frozen
 
@@ -45,8 +45,8 @@ ABOUT = (
 class Offer(Frozen):
     """The tools and resources that the model sees."""
 
-    direct: tuple[ServerTool, ...] = ()
-    behind: tuple[ServerTool, ...] = ()
+    direct: tuple[McpTool, ...] = ()
+    behind: tuple[McpTool, ...] = ()
     """Tools offered through the single tool `mcp`."""
     readable: tuple[McpServer, ...] = ()
     """Servers with resources."""
@@ -116,21 +116,21 @@ class McpServerSet:
         if offer == self._offer:
             return  # keep the objects: the model's cache stays valid
         self._offer = offer
-        tools: list[Tool] = [McpTool(tool, self._shorten) for tool in offer.direct]
+        tools: list[Tool] = list(offer.direct)
         if offer.behind:
-            tools.append(McpProxy(offer.behind, self._shorten))
+            tools.append(McpProxy(offer.behind))
         if offer.readable:
             tools.append(McpResources(offer.readable, self._shorten))
         names = self._names
         self.tools = tuple(tool for tool in tools if names is None or tool.name in names)
 
     def _new_offer(self) -> Offer:
-        direct: list[ServerTool] = []
-        behind: list[ServerTool] = []
-        open: list[ServerTool] = []
+        direct: list[McpTool] = []
+        behind: list[McpTool] = []
+        open: list[McpTool] = []
         for server in self.servers:
             place = {True: behind, False: direct, None: open}[server.config.lazy]
-            place += [ServerTool(server, info) for info in server.tools()]
+            place += [McpTool(server, info, self._shorten) for info in server.tools()]
         # Once there were many, keep the single tool: the model's tools should not come and go.
         window = self._host.model.context_window or USUAL_WINDOW
         room = window * PART_OF_WINDOW * BYTES_A_TOKEN
@@ -166,7 +166,7 @@ class McpServerSet:
             if tool.name != call.name:
                 continue
             if isinstance(tool, McpTool):
-                return "" if tool.tool.runs_unasked else tool.name
+                return "" if tool.runs_unasked else tool.name
             if isinstance(tool, McpProxy):
                 inner = tool.find(call.args or {})
                 return "" if inner is None or inner.runs_unasked else inner.name
@@ -281,7 +281,7 @@ def _run_prompt(server: McpServer, prompt: PromptInfo, args: str, cancel: Cancel
     return CommandResult(source, "prompt", prompt_text(result))
 
 
-def _size(tool: ServerTool) -> int:
+def _size(tool: McpTool) -> int:
     """Return the bytes that a tool takes in every request."""
     info = tool.info
     return len(tool.name) + len(info.description) + len(msgspec.json.encode(info.schema))

@@ -62,9 +62,9 @@ MAX_WAITING = 100
 
 def server_environment(config: ServerConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """Return a small base environment plus the configured variables; no API keys of providers."""
-    kept = {name: environ[name] for name in BASE if name in environ}
-    kept |= {name: value for name, value in environ.items() if name.startswith("LC_")}
-    return {**kept, **config.env}
+    base = {name: environ[name] for name in BASE if name in environ}
+    base |= {name: value for name, value in environ.items() if name.startswith("LC_")}
+    return {**base, **config.env}
 
 
 def server_program(config: ServerConfig, environ: Mapping[str, str]) -> Program:

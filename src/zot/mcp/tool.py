@@ -23,15 +23,16 @@ MAX_LISTED = 16_000
 MAX_MATCHES = 30
 
 
-class ServerTool(Frozen):
-    """A tool and its server."""
+class McpTool(Frozen):
+    """A tool of a server."""
 
     server: McpServer
     info: McpToolInfo
+    shorten: Shorten
 
     @property
     def name(self) -> str:
-        """The name that the model calls directly, and that approvals use."""
+        """The name that the model calls, and that approvals use."""
         return protocol.tool_name(self.server.name, self.info.name)
 
     @property
@@ -39,31 +40,24 @@ class ServerTool(Frozen):
         return f"{self.server.name}/{self.info.name}"
 
     @property
+    def description(self) -> str:
+        return self.info.description or f"{self.info.name} of {self.server.name}"
+
+    @property
+    def schema(self) -> dict[str, Json]:
+        return self.info.schema
+
+    @property
     def runs_unasked(self) -> bool:
         return self.info.reads_only and self.server.believed
 
-    def call(self, args: dict[str, Json], context: ToolContext, shorten: Shorten) -> ToolOutput:
-        """Raises ToolError, Cancelled."""
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         try:
             with self.server.calling(context.cancel, self.info.name) as (connection, patience):
                 result = connection.call_tool(self.info, args, patience, context)
         except McpError as error:
             raise ToolError(str(error)) from error
-        return output_of(result, shorten)
-
-
-class McpTool:
-    """A tool of a server."""
-
-    def __init__(self, tool: ServerTool, shorten: Shorten) -> None:
-        self.tool = tool
-        self.name = tool.name
-        self.description = tool.info.description or f"{tool.info.name} of {tool.server.name}"
-        self.schema = tool.info.schema
-        self._shorten = shorten
-
-    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
-        return self.tool.call(args, context, self._shorten)
+        return output_of(result, self.shorten)
 
 
 class McpProxy:
@@ -72,9 +66,8 @@ class McpProxy:
 
     name = PROXY
 
-    def __init__(self, tools: Sequence[ServerTool], shorten: Shorten) -> None:
-        self._tools: Mapping[str, ServerTool] = {tool.short: tool for tool in tools}
-        self._shorten = shorten
+    def __init__(self, tools: Sequence[McpTool]) -> None:
+        self._tools: Mapping[str, McpTool] = {tool.short: tool for tool in tools}
         self.description = _about(tools)
         self.schema: dict[str, Json] = {
             "type": "object",
@@ -87,7 +80,7 @@ class McpProxy:
             "required": ["action"],
         }
 
-    def find(self, args: Mapping[str, Json]) -> ServerTool | None:
+    def find(self, args: Mapping[str, Json]) -> McpTool | None:
         """Return the tool that the arguments would call."""
         if args.get("action") != "call":
             return None
@@ -105,9 +98,9 @@ class McpProxy:
                 arguments: dict[str, Json] = args.get("arguments") or {}
                 if wrong := problem(arguments, tool.info.schema):
                     raise ToolError(f"{wrong}\n{_described(tool)}")
-                return tool.call(arguments, context, self._shorten)
+                return tool.run(arguments, context)
 
-    def _named(self, args: Mapping[str, Json]) -> ServerTool:
+    def _named(self, args: Mapping[str, Json]) -> McpTool:
         name = str(args.get("tool", ""))
         tool = self._tools.get(name)
         if tool is None:
@@ -171,7 +164,7 @@ class McpResources:
         return resource_of(result, self._shorten)
 
 
-def _about(tools: Sequence[ServerTool]) -> str:
+def _about(tools: Sequence[McpTool]) -> str:
     head = (
         "Tools of MCP servers. `describe` shows the arguments of one, `call` calls it,"
         " `search` finds some by words. They are:\n"
@@ -188,11 +181,11 @@ def _about(tools: Sequence[ServerTool]) -> str:
     return head + "\n".join(lines)
 
 
-def _line(tool: ServerTool) -> str:
+def _line(tool: McpTool) -> str:
     about = first_line(tool.info.description)
     return f"{tool.short}: {about}" if about else tool.short
 
 
-def _described(tool: ServerTool) -> str:
+def _described(tool: McpTool) -> str:
     schema = msgspec.json.encode(tool.info.schema).decode()
     return f"{tool.short}: {tool.info.description}\narguments: {schema}"

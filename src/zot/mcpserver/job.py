@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import asdict, replace
 
 from zot.bugs import internal_error
@@ -22,6 +23,7 @@ from zot.core.source import Question
 from zot.core.tool import shortened, title_of
 from zot.errors import Cancelled, CommandError, ZotError
 from zot.home import Surroundings
+from zot.jsonrpc import RpcAnswer
 from zot.mcpserver import protocol
 from zot.mcpserver.protocol import JsonObject, McpPeer
 from zot.mcpserver.tools import AnyArguments, LimitArguments, ReplyArguments, StartArguments
@@ -82,9 +84,9 @@ class McpJob(RuntimeClient):
         try:
             runtime = self._built(options, around)
         except ZotError as error:
-            return protocol.refused(str(error), self.peer)
+            return protocol.called(str(error), self.peer, failed=True)
         except Exception as error:  # a bug of ours ends this call, not the process
-            return protocol.refused(str(internal_error(error)), self.peer)
+            return protocol.called(str(internal_error(error)), self.peer, failed=True)
         before = runtime.state().usage
         try:
             return self._done(runtime, self._run(runtime), before)
@@ -204,7 +206,7 @@ class McpJob(RuntimeClient):
             "text": text,
             "stop": stop,
             "model": f"{runtime.models.current.provider}/{runtime.models.current.id}",
-            "input_tokens": usage.input + usage.cache_read + usage.cache_write - _read(before),
+            "input_tokens": _read(usage) - _read(before),
             "output_tokens": usage.output - before.output,
         }
         if usage.cost_known:
@@ -212,7 +214,7 @@ class McpJob(RuntimeClient):
             facts["session_cost_usd"] = usage.cost.total
         if error is not None:
             facts["error"] = error.code
-        return protocol.called(text, facts, self.peer, failed=stop in ("error", "aborted"))
+        return protocol.called(text, self.peer, facts, failed=stop in ("error", "aborted"))
 
     # --- the runtime's client ----------------------------------------------------------------
 
@@ -254,7 +256,8 @@ class McpJob(RuntimeClient):
     def _progress(self, message: str) -> None:
         if self.token is not None and message:
             self._steps += 1
-            self._wire.progress(self.token, self._steps, message)
+            params = {"progressToken": self.token, "progress": self._steps, "message": message}
+            self._wire.peer.notify("notifications/progress", params)
 
     # --- questions ---------------------------------------------------------------------------
 
@@ -264,7 +267,9 @@ class McpJob(RuntimeClient):
                 self._open[id] = McpQuestion(form, take)
             self._ask_all()
         else:
-            request = self._wire.ask(form, take)
+            request = self._wire.peer.ask(
+                "elicitation/create", form, lambda answer: take(_decoded(answer))
+            )
             with self._lock:
                 self._open[id] = McpQuestion(form, take, request)
 
@@ -272,7 +277,7 @@ class McpJob(RuntimeClient):
         with self._lock:
             shown = {id: question.form for id, question in self._open.items()}
         if shown:
-            self._wire.asked(self, shown)
+            self._wire.answer_with_questions(self, shown)
 
     def answered(self, responses: JsonObject) -> None:
         """Take the answers that the client sent with its next call."""
@@ -324,6 +329,14 @@ def lower(limits: Limits, arguments: LimitArguments) -> Limits:
         both = (getattr(limits, name), getattr(arguments, name))
         fields[name] = min((value for value in both if value is not None), default=None)
     return Limits(**fields)
+
+
+def _decoded(answer: RpcAnswer) -> Any:
+    """Return the result of a question; None: an error, or no JSON."""
+    try:
+        return None if answer.fault is not None else msgspec.json.decode(answer.result)
+    except (msgspec.DecodeError, RecursionError):
+        return None
 
 
 def _read(usage: Usage) -> int:

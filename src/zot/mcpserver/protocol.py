@@ -81,8 +81,8 @@ def peer_of(params: McpParams, greeted: McpPeer) -> McpPeer:
 
 def has_forms(abilities: Any) -> bool:
     """Whether a client can show forms; an empty object counts as yes."""
-    asked = abilities.get("elicitation") if isinstance(abilities, dict) else None
-    return isinstance(asked, dict) and (not asked or isinstance(asked.get("form"), dict))
+    forms = abilities.get("elicitation") if isinstance(abilities, dict) else None
+    return isinstance(forms, dict) and (not forms or isinstance(forms.get("form"), dict))
 
 
 # --- results ---------------------------------------------------------------------------------
@@ -112,20 +112,14 @@ def listed(tools: list[JsonObject], peer: McpPeer) -> JsonObject:
     return _cacheable({"tools": tools}) if peer.modern else {"tools": tools}
 
 
-def called(content: str, structured: JsonObject, peer: McpPeer, *, failed: bool) -> JsonObject:
-    """Return the result of a tool."""
-    result: JsonObject = {
-        "content": [{"type": "text", "text": content}],
-        "structuredContent": structured,
-        "isError": failed,
-    }
-    return _complete(result) if peer.modern else result
-
-
-def refused(text: str, peer: McpPeer) -> JsonObject:
-    """Return the result of a tool that could not start."""
-    result = {"content": [{"type": "text", "text": text}], "isError": True}
-    return _complete(result) if peer.modern else result
+def called(
+    text: str, peer: McpPeer, facts: JsonObject | None = None, *, failed: bool
+) -> JsonObject:
+    """Return the result of a tool; without facts: it could not start."""
+    result: JsonObject = {"content": [{"type": "text", "text": text}], "isError": failed}
+    if facts is not None:
+        result["structuredContent"] = facts
+    return _modern("complete", result) if peer.modern else result
 
 
 def input_required(forms: dict[str, JsonObject], state: str) -> JsonObject:
@@ -134,22 +128,16 @@ def input_required(forms: dict[str, JsonObject], state: str) -> JsonObject:
         key: {"method": "elicitation/create", "params": {"mode": "form", **form}}
         for key, form in forms.items()
     }
-    meta = {f"{_META}serverInfo": _server_info()}
-    return {
-        "resultType": "input_required",
-        "inputRequests": requests,
-        "requestState": state,
-        "_meta": meta,
-    }
+    result = {"inputRequests": requests, "requestState": state}
+    return _modern("input_required", result)
 
 
-def _complete(result: JsonObject) -> JsonObject:
-    meta = {f"{_META}serverInfo": _server_info()}
-    return {"resultType": "complete", **result, "_meta": meta}
+def _modern(kind: str, result: JsonObject) -> JsonObject:
+    return {"resultType": kind, **result, "_meta": {f"{_META}serverInfo": _server_info()}}
 
 
 def _cacheable(result: JsonObject) -> JsonObject:
-    return _complete({**result, "ttlMs": CACHE_SECONDS * 1000, "cacheScope": "public"})
+    return _modern("complete", {**result, "ttlMs": CACHE_SECONDS * 1000, "cacheScope": "public"})
 
 
 def _server_info() -> JsonObject:

@@ -7,10 +7,8 @@ the agent is loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import UNSET, Raw
 
 from zot import jsonrpc
@@ -70,7 +68,7 @@ class ZotMcpServer(JsonRpcServer):
             case "ping":
                 return {}
             case "tools/list":
-                return protocol.listed(tools.told(), peer)
+                return protocol.listed(tools.tool_list(), peer)
             case "tools/call" if params.request_state:
                 return self._call_again(id, params)
             case "tools/call":
@@ -96,7 +94,7 @@ class ZotMcpServer(JsonRpcServer):
         try:
             arguments = tools.arguments_of(params.name, params.arguments)
         except CommandError as error:
-            return protocol.refused(str(error), peer)
+            return protocol.called(str(error), peer, failed=True)
         if arguments is None:
             raise jsonrpc.RpcError(
                 jsonrpc.INVALID_PARAMS, f"there is no tool {params.name!r}: zot, zot_reply"
@@ -104,7 +102,8 @@ class ZotMcpServer(JsonRpcServer):
         with self.lock:
             busy = len(self.threads) >= MAX_JOBS
         if busy:
-            return protocol.refused(f"{MAX_JOBS} tasks are being worked on; try later", peer)
+            text = f"{MAX_JOBS} tasks are being worked on; try later"
+            return protocol.called(text, peer, failed=True)
         from zot.mcpserver import job as mcp_jobs
 
         job = mcp_jobs.McpJob(self, peer, arguments, params.progress_token)
@@ -151,22 +150,7 @@ class ZotMcpServer(JsonRpcServer):
             del self._calls[id]
         return waiting
 
-    # --- for jobs ----------------------------------------------------------------------------
-
-    def progress(self, token: int | str, number: int, message: str) -> None:
-        params = {"progressToken": token, "progress": number, "message": message}
-        self.peer.notify("notifications/progress", params)
-
-    def ask(self, question: JsonObject, take: Callable[[Any], None]) -> int:
-        def read(answer: jsonrpc.RpcAnswer) -> None:
-            try:
-                take(None if answer.fault is not None else msgspec.json.decode(answer.result))
-            except (msgspec.DecodeError, RecursionError):
-                take(None)
-
-        return self.peer.ask("elicitation/create", question, read)
-
-    def asked(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
+    def answer_with_questions(self, job: McpJob, forms: dict[str, JsonObject]) -> None:
         """Answer the call that waits for the job, if any, with its questions."""
         state = os.urandom(16).hex()
         with self.lock:

@@ -73,7 +73,7 @@ _RESULT: JsonObject = {
 }
 
 
-def told() -> list[JsonObject]:
+def tool_list() -> list[JsonObject]:
     """Return the tools for `tools/list`."""
     start: JsonObject = {
         "prompt": {"type": "string", "description": "the task, with all that it needs to know"},
@@ -117,11 +117,11 @@ def arguments_of(name: str, arguments: JsonObject) -> AnyArguments | None:
     if name not in kinds:
         return None
     try:
-        asked = msgspec.convert(arguments, kinds[name])
+        parsed = msgspec.convert(arguments, kinds[name])
     except msgspec.ValidationError as error:
         raise CommandError(f"invalid arguments for {name!r}: {error}") from error
     for limit in LimitArguments.__struct_fields__:
-        value = getattr(asked, limit)
+        value = getattr(parsed, limit)
         if value is not None and not 0 < value < 1e15:
             raise CommandError(f"invalid arguments for {name!r}: {limit} must be positive")
-    return asked
+    return parsed

@@ -76,7 +76,7 @@ class SwarmAgent:
         self._did_something = False
         self.alive = False
         """Whether its process runs, according to the log; without a supervisor none does."""
-        self.kept = True
+        self.is_committed = True
         """The work of its last process is committed and counted."""
         self.cancelled = False
         self.lost = ""
@@ -134,7 +134,7 @@ class SwarmAgent:
                 self.claim = row
             case rows.AgentStarted():
                 self.attempt = row.attempt
-                self.alive, self.kept = True, False
+                self.alive, self.is_committed = True, False
                 self._did_something = False
                 self._observer.end("its process was cut off")
             case rows.RunOver():
@@ -146,7 +146,7 @@ class SwarmAgent:
                 if self.waiting:
                     self._died(by_signal=row.code < 0)
                     self._said = _complaint(row.said)
-                self.alive, self.kept = False, True
+                self.alive, self.is_committed = False, True
                 self._observer.end(f"exit code {row.code}")
             case rows.AgentCancelled():
                 self.cancelled = True
@@ -192,7 +192,7 @@ class SwarmAgent:
     @property
     def is_unfinished(self) -> bool:
         """Whether the supervisor has work left for it: a message to run, or changes to commit."""
-        return self.goes_on or not (self.kept or self.lost)
+        return self.goes_on or not (self.is_committed or self.lost)
 
     def take_message(self, run: str, text: str) -> None:
         if run not in self.waiting:
@@ -246,9 +246,9 @@ class SwarmAgent:
 
     def summary(self) -> AgentSummary:
         now = self._clock()
-        self._row_at, kept = now, self._row_at
+        self._row_at, before = now, self._row_at
         status = self._observer.status()
-        self._row_at = kept
+        self._row_at = before
         stage = self.stage
         doing = about = ""
         if stage in ("working", "needs_you"):

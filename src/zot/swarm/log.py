@@ -100,10 +100,10 @@ class LogWriter:
 
     def row(self, row: rows.AnySwarmRow, *, sync: bool = False) -> rows.LogRow:
         line = msgspec.json.encode(row)
-        kept = self._append(line, msgspec.json.decode(line))
+        appended = self._append(line, msgspec.json.decode(line))
         if sync:
             os.fsync(self._open())
-        return kept
+        return appended
 
     def _append(self, line: bytes, fields: dict[str, object]) -> rows.LogRow:
         self._seq += 1

@@ -67,11 +67,11 @@ class SwarmSupervisor:
         finally:
             os.umask(before)
         try:
-            await self._runner.finish_kept()
+            await self._runner.commit_leftovers()
             await self._runner.settle_merges()
             self._runner.schedule()
             remote = [s.agent for s in self._runner.agents.values() if s.agent.task.engine]
-            if any(agent.goes_on or not agent.kept for agent in remote):
+            if any(agent.goes_on or not agent.is_committed for agent in remote):
                 trying = asyncio.create_task(self._keep_trying_engine())
             await self._until_idle()
         finally:
@@ -166,9 +166,9 @@ class SwarmSupervisor:
     async def _start_engine(self) -> TemporalEngine:
         """Start the engine once. Raises SwarmError: it says what is missing or does not answer."""
         async with self._starting:
-            if self._runner.elsewhere is None:
-                self._runner.elsewhere = await start_engine(self._runner)
-            return self._runner.elsewhere
+            if self._runner.engine is None:
+                self._runner.engine = await start_engine(self._runner)
+            return self._runner.engine
 
     async def _keep_trying_engine(self) -> None:
         """Start the engine once Temporal answers: agents wait for it, and workers for the hub."""
@@ -262,8 +262,8 @@ class SwarmSupervisor:
 
     async def _diff(self, supervised: Supervised) -> str:
         tree = self._has_tree(supervised)
-        if self._runner.elsewhere is not None and supervised.agent.task.engine:
-            diff = await self._runner.elsewhere.diff(supervised)
+        if self._runner.engine is not None and supervised.agent.task.engine:
+            diff = await self._runner.engine.diff(supervised)
             if diff is not None:
                 return diff
         return await asyncio.to_thread(self._runner.trees.diff, tree)

@@ -147,7 +147,7 @@ class TaskAttempt:
                 await self._forward()
                 await asyncio.sleep(LOOK_SECONDS)
             await self._forward()
-            if not self._supervised.agent.kept:
+            if not self._supervised.agent.is_committed:
                 raise SwarmError(f"the work of {self._claim.task.id} could not be committed")
             await self._carry_final(runner)
             while rows := list(islice(self._new_rows(), MAX_ROWS)):

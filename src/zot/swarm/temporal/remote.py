@@ -197,7 +197,7 @@ class RemoteAgent:
     async def give_up(self) -> None:
         """Release the task from a worker that is gone."""
         supervised = self._supervised
-        if not supervised.agent.kept:
+        if not supervised.agent.is_committed:
             if not supervised.agent.goes_on:
                 await self.settle()
             supervised.note(rows.Exited(-9, "its worker is gone"))
@@ -210,7 +210,7 @@ class RemoteAgent:
         if (attempt, worker) != (agent.claim.attempt, agent.claim.worker):
             raise Superseded(f"attempt {attempt} was superseded by attempt {agent.claim.attempt}")
         self._heard = time.monotonic()
-        agent.alive = not agent.kept  # unknown to a supervisor that just started
+        agent.alive = not agent.is_committed  # unknown to a supervisor that just started
         self._supervised.child = self._child if agent.alive else None
         return self._child
 
@@ -245,7 +245,7 @@ class RemoteAgent:
         agent = self._supervised.agent
         if row["type"] == "swarm_run_over":
             return row.get("run") not in agent.waiting
-        return row["type"] == "swarm_exited" and agent.kept
+        return row["type"] == "swarm_exited" and agent.is_committed
 
     def _take_frame(self, line: bytes, fields: dict[str, Any]) -> None:
         supervised = self._supervised

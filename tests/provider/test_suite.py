@@ -286,7 +286,7 @@ def test_the_connection_is_kept_for_the_next_call(server, api):
             events, error = run(made, ask(model_of(provider), "say:hi"))
             assert error is None
             kept = made._http._kept
-            ports.add(kept.connection._sock.getsockname())
+            ports.add(kept._sock.getsockname())
     assert len(ports) == 1
 
 

@@ -8,7 +8,8 @@ from support.provider import BASH, KEY, ask, assistant, model_of, run, tool, use
 
 from zot.errors import ConfigError, Refused
 from zot.provider.catalog import find, models
-from zot.provider.client import connect, join_path, load_wire, open_client
+from zot.provider.client import ModelClient, connect, join_path, load_wire
+from zot.provider.http import Http
 from zot.provider.openai_chat import ChatReader
 from zot.provider.providers import PROVIDERS, resolve_quirks
 from zot.provider.turns import EncodedTurns
@@ -33,6 +34,10 @@ PATHS = {
     "openai-chat": "/v1/chat/completions",
     "openai-responses": "/v1/responses",
 }
+
+
+def open_client(info, api, key, url):
+    return ModelClient(info, load_wire(api), api, key, Http(info.name, url))
 
 
 @pytest.fixture(scope="module")

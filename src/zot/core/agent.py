@@ -9,33 +9,28 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from zot import errors
-from zot.cancel import Cancel
-from zot.core import compact as compaction
 from zot.core import events
 from zot.core.answer import ModelAnswer, consistent, with_text
+from zot.core.compact import Compactor, Keep
 from zot.core.cost import add, estimate, plausible, priced
-from zot.core.events import Event
+from zot.core.events import Reason
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked, asked_for
 from zot.core.image import RefusedImages
 from zot.core.limits import NO_LIMITS, Deadline, Spent, check_limits
 from zot.core.limits import Limits as Limits
-from zot.core.session import Body, Entry, Session, UsageNote
-from zot.core.tool import Replay, Tool
-from zot.core.toolbox import Begun, Toolbox
+from zot.core.session import Session, UsageNote
+from zot.core.tool import Tool
+from zot.core.toolbox import BatchIO, Toolbox
 from zot.provider import failure, types
 from zot.provider.model import clamped
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
-
-if TYPE_CHECKING:
-    from zot.core.compact import Compactor, Keep, Reason
-
 
 IDENTITY = """\
 You are zot, a coding agent. You work in the user's project through tools: you read, search, edit \
@@ -90,45 +85,14 @@ class AgentSettings(Struct, frozen=True):
     fallbacks: tuple[tuple[types.Provider, types.Model], ...] = ()
 
 
-class RunIO(Protocol):
+class RunIO(BatchIO, Protocol):
     """Interface of the run that the loop works for."""
-
-    @property
-    def cancel(self) -> Cancel: ...
-
-    def emit(self, event: Event) -> None:
-        """Send an event to the listeners, in order. Raises Cancelled when the run was given up."""
-        ...
-
-    def append(self, body: Body) -> Entry:
-        """Append to the transcript. Raises Cancelled when the run was given up."""
-        ...
-
-    def begin(self, call: types.ToolCall, replay: Replay) -> Begun:
-        """Record that a tool is about to run. Raises JournalError: it must not run."""
-        ...
-
-    def pause(self, call_id: str, state: types.Json) -> None:
-        """Record that a tool waits for a person. Raises JournalError, and Cancelled as `spend`."""
-        ...
-
-    def spend(self, usage: types.Usage) -> None:
-        """Add the usage of a tool's own model call. Raises Cancelled when the run was given up."""
-        ...
-
-    def changing_file(self, path: str, before: bytes | None, after: bytes | None) -> None:
-        """Record a file before a tool changes it. Raises Cancelled when the run was given up."""
-        ...
 
     def take_steering(self) -> list[UserInput]:
         """Return queued user messages to add before the next model call."""
-        ...
-
-    def has_steering(self) -> bool: ...
 
     def take_follow_up(self) -> list[UserInput]:
         """Return queued user messages to add when the model would stop."""
-        ...
 
 
 class Agent:
@@ -213,7 +177,7 @@ class Agent:
 
     def _compactor(self) -> Compactor:
         settings = self.settings
-        return compaction.Compactor(self.provider, self.model, settings.retry, settings.keep)
+        return Compactor(self.provider, self.model, settings.retry, settings.keep)
 
     @property
     def context_tokens(self) -> int:

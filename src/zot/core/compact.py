@@ -7,20 +7,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 
 from zot.cancel import Cancel
 from zot.core.cost import add, estimate, priced
+from zot.core.events import Reason
 from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
 from zot.provider import types
 from zot.provider.model import always_thinks, clamped
 from zot.provider.retry import RetryPolicy, stream_with_retry
 from zot.text import Frozen
-
-Reason = Literal["manual", "threshold", "overflow"]
 
 KEEP_MESSAGES = 4
 KEEP_SHARE = 0.25

@@ -150,8 +150,12 @@ class RunSuspended(Frozen):
     run: str
 
 
+Reason = Literal["manual", "threshold", "overflow"]
+"""Why a conversation is compacted: on request, near the limit of the window, or past it."""
+
+
 class CompactStart(Frozen):
-    reason: Literal["manual", "threshold", "overflow"]
+    reason: Reason
     messages: int = 0
     """Messages in the context."""
     tokens: int = 0
@@ -159,7 +163,7 @@ class CompactStart(Frozen):
 
 class CompactDone(Frozen):
     summary: str
-    reason: Literal["manual", "threshold", "overflow"]
+    reason: Reason
     tokens_before: int = 0
     tokens_after: int = 0
     usage: Usage = Usage()
@@ -170,7 +174,7 @@ class CompactDone(Frozen):
 
 
 class CompactFailed(Frozen):
-    reason: Literal["manual", "threshold", "overflow"]
+    reason: Reason
     error: str
     aborted: bool = False
     messages: int = 0

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, Protocol, runtime_checkable
 
+from zot.core.events import Reason
 from zot.provider.types import (
     Json,
     Level,
@@ -36,7 +37,7 @@ class Compaction(Plain):
     """Id of the first entry to keep (any entry, not only messages); None: keep nothing. If the
     branch lacks the id, everything is kept: better too much than a silent loss."""
     tokens_before: int = 0
-    reason: Literal["manual", "threshold", "overflow"] = "manual"
+    reason: Reason = "manual"
     usage: Usage | None = None
     details: dict[str, Json] | None = None
 
@@ -418,9 +419,7 @@ class Context:
             case Message() as message:
                 if self.notes:
                     self._settle_notes()
-                self._places[entry.id] = len(self.said)
-                self.said.append(message)
-                self._ids.append(entry.id)
+                self._append(entry.id, message)
             case ResultNote(result):
                 self.notes.append(result)
                 self._noted = (entry.id, entry.time)

@@ -15,18 +15,6 @@ ChangingFile = Callable[[str, bytes | None, bytes | None], None]
 """Callback before a file is written: path, old content, new content."""
 
 
-def _untold(path: str, before: bytes | None, after: bytes | None) -> None:
-    """Do nothing: old file contents are not kept."""
-
-
-def _unpaid(usage: Usage) -> None:
-    """Do nothing: there is no run to charge."""
-
-
-def _unkept(state: Json) -> None:
-    """Do nothing: no later process resumes the call."""
-
-
 class ToolContext(Frozen):
     """Services that a running tool may use."""
 
@@ -34,13 +22,13 @@ class ToolContext(Frozen):
     cancel: Cancel
     progress: Callable[[str], None]
     """Show a piece of output while the tool runs; characters are never split."""
-    changing: ChangingFile = _untold
-    spend: Callable[[Usage], None] = _unpaid
+    changing: ChangingFile = lambda path, before, after: None
+    spend: Callable[[Usage], None] = lambda usage: None
     """Add to the run's cost, for a tool that calls a model itself."""
     key: str = ""
     """In a durable run: key of this call, equal for every attempt, so that services with
     idempotency keys do the work once."""
-    pause: Callable[[Json], None] = _unkept
+    pause: Callable[[Json], None] = lambda state: None
     """In a durable run: record that the call is idle and waits for a person; another process may
     continue it with this state. None: the call is active again."""
     state: Json = None

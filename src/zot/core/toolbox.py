@@ -49,13 +49,20 @@ class Begun(Frozen):
 
 
 class CallIO(Protocol):
+    """Interface of the run that a call belongs to. Once the run was given up, `emit`, `pause`,
+    `spend` and `changing_file` raise Cancelled."""
+
     @property
     def cancel(self) -> Cancel: ...
+
     @property
-    def emit(self) -> Callable[[Event], None]: ...
+    def emit(self) -> Callable[[Event], None]:
+        """Sends an event to the listeners, in order."""
+
     @property
-    def changing_file(self) -> ChangingFile: ...
-    def spend(self, usage: Usage) -> None: ...
+    def changing_file(self) -> ChangingFile:
+        """Records a file before a tool changes it."""
+
     def begin(self, call: ToolCall, replay: Replay) -> Begun:
         """Record that the tool is about to run with these arguments.
 
@@ -64,12 +71,18 @@ class CallIO(Protocol):
         """
 
     def pause(self, call_id: str, state: Json) -> None:
-        """See `ToolContext.pause`. Raises JournalError, and Cancelled when the run was given up."""
+        """Record that a tool waits for a person (see `ToolContext.pause`). Raises JournalError."""
+
+    def spend(self, usage: Usage) -> None:
+        """Add the usage of a tool's own model call."""
 
 
 class BatchIO(CallIO, Protocol):
-    def append(self, body: Body) -> Entry: ...
-    def has_steering(self) -> bool: ...
+    def append(self, body: Body) -> Entry:
+        """Append to the transcript. Raises Cancelled when the run was given up."""
+
+    def has_steering(self) -> bool:
+        """Whether user messages are queued for the next model call."""
 
 
 Outcome = tuple[ToolOutput, ToolStatus]

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from zot.errors import BadResponse, Refused
 from zot.provider import failure, turns, types
-from zot.provider.assemble import UNREADABLE, Assembler, Part, StopWord, Wire, decode
+from zot.provider.assemble import UNREADABLE, AnswerReader, Part, StopWord, Wire, decode
 from zot.provider.providers import Quirks, word_for_level
 
 API = "anthropic"
@@ -246,21 +246,18 @@ class AnthropicEvent(Struct):
 _EVENT = msgspec.json.Decoder(AnthropicEvent)
 
 
-class MessagesReader:
+class MessagesReader(AnswerReader):
     """Reads one answer."""
 
+    api = API
+
     def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, API)
-        self.done = False
+        super().__init__(provider)
         self._begun: AnthropicMessage | None = None
         self._open: set[int] = set()
         """Indexes of started blocks of any kind that have not ended."""
         self._calls: dict[int, Part] = {}
         self._stop = ""
-
-    @property
-    def complete(self) -> bool:
-        return self.done
 
     def read(self, data: bytes) -> None:
         try:

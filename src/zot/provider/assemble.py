@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -28,18 +28,20 @@ PART_SIZE = 100
 """Characters counted per block beside its text: a million empty blocks fill the memory too."""
 
 
-class AnswerReader(Protocol):
-    """Turns the events of one call into StreamEvents. Use one instance per call."""
+class AnswerReader:
+    """Turns the events of one answer into StreamEvents. Each API has its own kind."""
 
-    out: Assembler
+    api = ""
 
-    @property
-    def done(self) -> bool:
+    def __init__(self, provider: str) -> None:
+        self.out = Assembler(provider, self.api)
+        self.done = False
         """Whether the event that ends an answer of this API was seen."""
 
     @property
     def complete(self) -> bool:
         """Whether the answer is complete, though token counts or an end event may follow."""
+        return self.done
 
     def read(self, data: bytes) -> None:
         """Process one event's data; the resulting events are in `out`.
@@ -47,6 +49,7 @@ class AnswerReader(Protocol):
         Raises:
             ProviderError: the event says so, or is not one.
         """
+        raise NotImplementedError
 
     def finish(self) -> types.Finished:
         """Return the whole answer, after the body ended.
@@ -55,6 +58,7 @@ class AnswerReader(Protocol):
             BadResponse: the body ended before the answer did.
             Refused: the model or a filter refused.
         """
+        raise NotImplementedError
 
 
 class Wire(Frozen):
@@ -68,20 +72,6 @@ class Wire(Frozen):
     reader: Callable[[str], AnswerReader]
     """Returns a reader for one answer of the named provider."""
     headers: Callable[[types.Request, Quirks], dict[str, str]] = lambda request, quirks: {}
-
-
-class StreamReader:
-    """Base of most readers: the answer is complete when its last event was seen."""
-
-    api = ""
-
-    def __init__(self, provider: str) -> None:
-        self.out = Assembler(provider, self.api)
-        self.done = False
-
-    @property
-    def complete(self) -> bool:
-        return self.done
 
 
 class ServerError(Struct):

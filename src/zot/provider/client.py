@@ -226,25 +226,6 @@ def load_wire(api: Api) -> Wire:
     return wire
 
 
-def open_client(
-    info: ProviderInfo,
-    api: Api,
-    key: Key,
-    base_url: str,
-    *,
-    idle_seconds: float = 120.0,
-    connect_seconds: float = 10.0,
-) -> Provider:
-    """Create a client that speaks `api` to `base_url`; connects when first used."""
-    http = Http(
-        info.name,
-        base_url,
-        connect_seconds=connect_seconds,
-        idle_seconds=idle_seconds,
-    )
-    return ModelClient(info, load_wire(api), api, key, http)
-
-
 def connect(
     info: ProviderInfo,
     model: Model,
@@ -273,11 +254,6 @@ def connect(
     if not url:
         wanted = " or ".join(("--base-url", *info.base_url_env))
         raise ConfigError(f"no address for provider {info.name!r}: set {wanted}")
-    return open_client(
-        info,
-        api_of(info, model, base_url),
-        key,
-        url,
-        idle_seconds=idle_seconds,
-        connect_seconds=connect_seconds,
-    )
+    api = api_of(info, model, base_url)
+    http = Http(info.name, url, connect_seconds=connect_seconds, idle_seconds=idle_seconds)
+    return ModelClient(info, load_wire(api), api, key, http)

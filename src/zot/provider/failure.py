@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
 
 import msgspec
 
@@ -44,12 +44,6 @@ SHOWN = 200
 MAX_MESSAGE = 2_000
 RETRY_STATUSES = frozenset({408, 409, 425, 529})
 AUTH_STATUSES = frozenset({401, 403})
-
-
-class Headers(Protocol):
-    """Any mapping of header names to values."""
-
-    def get(self, name: str, /) -> str | None: ...
 
 
 class Unauthorized(errors.Rejected):
@@ -157,7 +151,7 @@ def one_line(text: str, limit: int) -> str:
     return clean if len(clean) <= limit else clean[:limit] + "..."
 
 
-def retry_after(headers: Headers, now: float) -> float | None:
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Return the seconds the server asks to wait, from a number or a date; None if invalid."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)

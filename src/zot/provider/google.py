@@ -258,7 +258,7 @@ class GoogleEvent(Struct):
 _EVENT = msgspec.json.Decoder(GoogleEvent)
 
 
-class GoogleReader(assemble.StreamReader):
+class GoogleReader(assemble.AnswerReader):
     """Reads one answer. The stream has no end event: the finish reason ends it."""
 
     api = API

@@ -246,7 +246,7 @@ DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
-class ChatReader(assemble.StreamReader):
+class ChatReader(assemble.AnswerReader):
     """Reads one answer."""
 
     api = API

@@ -194,7 +194,7 @@ class ResponsesEvent(Struct):
 _EVENT = msgspec.json.Decoder(ResponsesEvent)
 
 
-class ResponsesReader(assemble.StreamReader):
+class ResponsesReader(assemble.AnswerReader):
     """Reads one answer."""
 
     api = API

@@ -34,7 +34,7 @@ from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
-    from zot.core.compact import Reason
+    from zot.core.events import Reason
     from zot.core.shell import Shell
     from zot.runtime.durable import Durable
 

@@ -1,6 +1,8 @@
-"""How simple src is, in numbers: `python scripts/measures.py` prints them, `--where` says where.
+"""Count what a reader of src feels: how much there is, and how far a prompt travels through it.
 
-`tests/test_measures.py` keeps each number from growing.
+    python scripts/measures.py [--where]
+
+`tests/test_measures.py` holds each number below a ceiling.
 """
 
 import argparse
@@ -11,28 +13,12 @@ from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 
+import prompt_path
+
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 LONG_FUNCTION = 60
 LONG_FILE = 600
-VAGUE = {"found", "each", "given"}
-"""Locals that do not say what they hold."""
-VOCABULARIES = {
-    "core.events",
-    "wire.frames",
-    "wire.shapes",
-    "wire.commands",
-    "wire.zot",
-    "pi.commands",
-    "pi.frames",
-    "acp.commands",
-    "extensions.proto",
-    "observe.facts",
-}
-"""Modules whose classes are always written with the module's name before them: `frames.Done`."""
-DOORS = {"sdk", "ext", "client", "testing"}
-"""Rooms whose names are public, and stay."""
-
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -50,16 +36,16 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
     return (node for node in ast.walk(tree) if isinstance(node, FUNCTION))
 
 
-def lines() -> int:
-    return sum(len(path.read_bytes().splitlines()) for path in SRC.rglob("*.py"))
+def files() -> list[str]:
+    return [str(path.relative_to(SRC)) for path in sorted(SRC.rglob("*.py"))]
+
+
+def lines_of(name: str) -> int:
+    return len((SRC / name).read_bytes().splitlines())
 
 
 def long_files() -> list[str]:
-    counts = {
-        str(path.relative_to(SRC)): len(path.read_bytes().splitlines())
-        for path in sorted(SRC.rglob("*.py"))
-    }
-    return [f"{name}: {count}" for name, count in counts.items() if count > LONG_FILE]
+    return [f"{name}: {count}" for name in files() if (count := lines_of(name)) > LONG_FILE]
 
 
 def long_functions(trees: dict[str, ast.Module]) -> list[str]:
@@ -71,29 +57,16 @@ def long_functions(trees: dict[str, ast.Module]) -> list[str]:
     ]
 
 
-def repeated_classes(trees: dict[str, ast.Module]) -> list[str]:
-    """Class names that two modules have; vocabularies and public names may."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for name, tree in trees.items():
-        if name in VOCABULARIES or name.partition(".")[0] in DOORS:
-            continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                places[node.name].append(name)
-    return [f"{name}: {', '.join(where)}" for name, where in places.items() if len(where) > 1]
-
-
-def vague_locals(trees: dict[str, ast.Module]) -> list[str]:
-    """Where something is bound to a name that does not say what it holds."""
-    places = []
-    for name, tree in trees.items():
-        for node in ast.walk(tree):
-            match node:
-                case ast.Name(id=local, ctx=ast.Store()) | ast.arg(arg=local) if local in VAGUE:
-                    places.append(f"{name}:{node.lineno} {local}")
-                case ast.MatchAs(name=str(local)) if local in VAGUE:
-                    places.append(f"{name}:{node.lineno} {local}")
-    return places
+def public_names(tree: ast.Module, owner: str) -> list[str]:
+    """Return the public methods and properties that this class defines or inherits in its file."""
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    names: dict[str, None] = {}
+    waiting = [owner]
+    while waiting:
+        node = classes[waiting.pop()]
+        waiting += [b.id for b in node.bases if isinstance(b, ast.Name) and b.id in classes]
+        names |= {f.name: None for f in node.body if isinstance(f, FUNCTION)}
+    return [name for name in names if not name.startswith("_")]
 
 
 class _Nameless(ast.NodeTransformer):
@@ -179,24 +152,27 @@ def cycles(trees: dict[str, ast.Module]) -> list[str]:
 
 
 def measures() -> dict[str, list[str]]:
-    """The places behind each number, by what is counted."""
+    """Return the places behind each number, by the thing that is counted."""
     trees = modules()
+    steps = prompt_path.path_of_a_prompt()
     return {
+        "files": files(),
         "files above 600 lines": long_files(),
         "functions of 60 lines or more": long_functions(trees),
-        "class names in two modules": repeated_classes(trees),
-        "locals called found, each or given": vague_locals(trees),
         "functions written twice": repeated_functions(trees),
         "import cycles": cycles(trees),
+        "public names of Runtime": public_names(trees["runtime.runtime"], "Runtime"),
+        "files that a prompt passes": list(dict.fromkeys(step.file for step in steps)),
+        "functions that a prompt passes": [":".join(step) for step in dict.fromkeys(steps)],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--where", action="store_true", help="say where, not only how many")
+    parser.add_argument("--where", action="store_true", help="list the places, too")
     where = parser.parse_args().where
     out = sys.stdout
-    out.write(f"{lines():>7}  lines\n")
+    out.write(f"{sum(map(lines_of, files())):>7}  lines\n")
     for name, places in measures().items():
         out.write(f"{len(places):>7}  {name}\n")
         out.writelines(f"         {place}\n" for place in places if where)

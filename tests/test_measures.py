@@ -1,42 +1,43 @@
-"""src stays as simple as it has become: the numbers of scripts/measures.py may only fall.
+"""src stays as easy to read as it has become: each number of scripts/measures.py has a ceiling.
 
-Whoever lowers one writes the new number here. Lines are printed but not held: features bring some.
+A ceiling is raised by somebody who says why in the commit; it is lowered whenever it can be.
 """
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 pytestmark = [pytest.mark.untraced, pytest.mark.long]
-SCRIPT = Path(__file__).parent.parent / "scripts" / "measures.py"
-REACHED = {
+SCRIPTS = Path(__file__).parent.parent / "scripts"
+CEILINGS = {
+    "files": 442,
     "files above 600 lines": 2,
     "functions of 60 lines or more": 0,
-    "class names in two modules": 0,
-    "locals called found, each or given": 4,
     "functions written twice": 3,
     "import cycles": 0,
+    "public names of Runtime": 93,
+    "files that a prompt passes": 34,
+    "functions that a prompt passes": 188,
 }
 
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, list[str]]:
-    spec = importlib.util.spec_from_file_location("measures", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    places: dict[str, list[str]] = module.measures()
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        import measures
+    finally:
+        sys.path.remove(str(SCRIPTS))
+    places: dict[str, list[str]] = measures.measures()
     return places
 
 
-@pytest.mark.parametrize("name", REACHED)
-def test_what_makes_src_harder_to_read_does_not_grow(
-    measured: dict[str, list[str]], name: str
-) -> None:
+@pytest.mark.parametrize("name", CEILINGS)
+def test_src_stays_easy_to_read(measured: dict[str, list[str]], name: str) -> None:
     places = measured[name]
-    assert len(places) <= REACHED[name], "\n".join(places)
+    assert len(places) <= CEILINGS[name], "\n".join(places)
 
 
-def test_every_number_is_held(measured: dict[str, list[str]]) -> None:
-    assert set(measured) == set(REACHED)
+def test_every_number_has_a_ceiling(measured: dict[str, list[str]]) -> None:
+    assert set(measured) == set(CEILINGS)

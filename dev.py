@@ -6,8 +6,9 @@
     python3 dev.py check    all gates, as CI runs them: format, lint, types, all tests with coverage
 
 and, piece by piece: setup, lint, types, suite (all tests, no coverage), cover (with it), matrix
-(tests on the other Pythons of this machine), bench, clean. What follows the word goes to the tool:
-`python3 dev.py test tests/wire -k abort` runs just that. Set-up happens by itself, in .venv.
+(tests on the other Pythons of this machine), package (build wheel and sdist, and try them), bench,
+clean. Words that follow go to the tool: `python3 dev.py test tests/wire -k abort` runs just that.
+Set-up happens by itself, in .venv.
 """
 
 from __future__ import annotations
@@ -222,6 +223,11 @@ def bench(*words: str) -> None:
     run(BIN / "python", "bench/run.py", *words)
 
 
+def package(*words: str) -> None:
+    """Fill dist/, with environments of its own."""
+    run(BIN / "python", "scripts/package.py", *words)
+
+
 def clean() -> None:
     for path in (*ROOT.glob(".venv*"), *(ROOT / name for name in CACHES)):
         shutil.rmtree(path, ignore_errors=True)
@@ -233,9 +239,8 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  the one file that older versions may run
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"zot needs Python 3.11 or newer; this is {version}: run dev.py with another one")
-    tasks = {
-        task.__name__: task for task in (lint, types, test, suite, cover, matrix, check, bench)
-    }
+    words = (lint, types, test, suite, cover, matrix, check, package, bench)
+    tasks = {task.__name__: task for task in words}
     word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("help", [])
     if word == "try":
         run("sh", "scripts/try.sh", PYTHON=sys.executable)

@@ -1,4 +1,4 @@
-"""scripts/release.py in a small repository: a release is dated, committed and tagged, or refused."""
+"""scripts/release.py in a small repository: a release is dated and tagged, or refused."""
 
 import shutil
 import subprocess

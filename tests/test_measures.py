@@ -11,13 +11,13 @@ import pytest
 pytestmark = [pytest.mark.untraced, pytest.mark.long]
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 CEILINGS = {
-    "files": 442,
-    "files above 600 lines": 2,
+    "files": 380,
+    "files above 600 lines": 1,
     "functions of 60 lines or more": 0,
-    "functions written twice": 3,
+    "functions written twice": 2,
     "import cycles": 0,
-    "public names of Runtime": 93,
-    "files that a prompt passes": 34,
+    "public names of Runtime": 25,
+    "files that a prompt passes": 33,
     "functions that a prompt passes": 188,
 }
 

@@ -220,18 +220,18 @@ def test_a_wrong_paste_is_told(server):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("login",), "which provider?"),
+        (("login",), "name a provider"),
         (("login", "nobody"), "unknown provider 'nobody'"),
         (("login", "scripted"), "needs no credential"),
         (("login", "acme"), "no key was given"),
         (("login", "openai", "--oauth"), "client id of your own"),
-        (("logout",), "which provider? logged in to: none"),
+        (("logout",), "name a provider, or use --all; logged in to: none"),
         (("logout", "acme"), "not logged in to 'acme'"),
     ],
 )
 def test_mistakes_are_told_in_one_line(words, text):
     done = zot(*words)
-    assert done.returncode == (2 if "which" in text else 1)
+    assert done.returncode == (2 if "name a provider" in text else 1)
     assert done.stderr.startswith("zot: ")
     assert text in done.stderr
     assert done.stderr.count("\n") == 1

@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said_in_one_line(run):
     assert "put -- before the program: zot mcp add x -- npx y" in run(
         "add", "x", "npx", "y", code=2
     )
-    assert "--env is for a program" in run(
+    assert "--env sets variables of a program" in run(
         "add", "x", "--url", "https://x.test", "--env", "A=b", code=2
     )
     assert "--header goes with --url" in run("add", "x", "--header", "A: b", "--", "y", code=2)

@@ -118,7 +118,7 @@ def test_the_command_does_it_all(place):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["new"], "say what is to be done"),
+        (["new"], "needs a task"),
         (["new", "--file", "nowhere"], "cannot read the tasks"),
         (["show", "nobody"], "no agent 'nobody'"),
         (["budget", "--max-cost", "-1"], "must be a number above 0"),

@@ -14,7 +14,8 @@ import msgspec
 
 from zot.bugs import complain
 from zot.cancel import Cancel
-from zot.cli.output import A_LINE, PlainParser, asked, open_in_browser, say, say_either, say_now
+from zot.cli import output
+from zot.cli.output import PlainParser, arg, flag, json_flag, say, say_either, say_now
 from zot.errors import AuthError, UsageError
 from zot.home import home_dir
 from zot.provider.auth import oauth
@@ -28,26 +29,23 @@ from zot.settings.known import Known, keep_key, log_out, try_key, with_token
 COMMAND_SECONDS = 120.0
 
 
-def main(argv: Sequence[str]) -> int:
-    return {"login": _login, "logout": _logout, "auth": _auth}[argv[0]](argv[1:])
-
-
 # --- login -----------------------------------------------------------------------------------
 
 
-def _login(argv: Sequence[str]) -> int:
+def login(argv: Sequence[str]) -> int:
     parser = PlainParser(
-        prog="zot login", description="Keep a credential of a model provider on this machine."
+        prog="zot login", description="Store a credential of a model provider on this machine."
+    ).add(
+        arg("provider", nargs="?", default="", help="anthropic, openai, ..."),
+        flag("--no-browser", help="ask in the terminal"),
+        flag("--no-probe", help="do not test the key"),
+        flag("--keyring", help="store the key in the keyring"),
     )
-    parser.add_argument("provider", nargs="?", default="", help="anthropic, openai, ...")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--oauth", action="store_true", help="log in with the browser")
     how.add_argument("--device", action="store_true", help="log in with a code on any device")
-    how.add_argument("--command", nargs="+", help="a program that prints the key, each time")
-    parser.add_argument("--no-browser", action="store_true", help="ask in the terminal")
-    parser.add_argument("--no-probe", action="store_true", help="do not try the key")
-    parser.add_argument("--keyring", action="store_true", help="keep the key in the keyring")
-    arguments = parser.parse_args(argv)
+    how.add_argument("--command", nargs="+", help="run this program for the key, each time")
+    arguments = parser.parse_args(argv[1:])
     info = _provider(arguments.provider)
     file = AuthFile(home_dir(os.environ))
     if arguments.command:
@@ -74,9 +72,9 @@ def _provider(name: str) -> ProviderInfo:
     known = Known(home_dir(os.environ))
     if not name and sys.stdin.isatty():
         names = [info.name for info in known.providers().values() if info.auth != "none"]
-        name = asked(f"providers: {', '.join(names)}\nlog in to: ")
+        name = output.asked(f"providers: {', '.join(names)}\nlog in to: ")
     if not name:
-        raise UsageError("which provider? zot login anthropic, for instance")
+        raise UsageError("name a provider, for example: zot login anthropic")
     info = known.provider(name)
     if info.auth == "none":
         raise AuthError(f"provider {info.name!r} needs no credential")
@@ -97,9 +95,9 @@ def _key(info: ProviderInfo, home: str, arguments: argparse.Namespace) -> None:
 
     if sys.stdin.isatty() and _has_browser() and not arguments.no_browser:
         with closing(KeyPage(info.title or info.name, take)) as page:
-            open_in_browser(page.url)
+            output.open_in_browser(page.url)
             if not page.wait(Cancel()):
-                raise AuthError("nobody gave a key within ten minutes; start again")
+                raise AuthError("no key was entered within ten minutes; start again")
         return
     if sys.stdin.isatty():
         key = getpass.getpass(f"API key of {info.title or info.name}: ").strip()
@@ -117,7 +115,7 @@ def _browser(server: oauth.AuthServer, *, show: bool) -> Credential:
         if not show and server.manual_redirect:
             attempt = oauth.begin(server, server.manual_redirect)
         if show:
-            open_in_browser(attempt.url)
+            output.open_in_browser(attempt.url)
         else:
             say_now(f"open this address in a browser:\n\n  {attempt.url}\n")
         say_now("or paste here the code, or the address the browser ends on:")
@@ -166,16 +164,19 @@ def _has_browser() -> bool:
 # --- logout and status -----------------------------------------------------------------------
 
 
-def _logout(argv: Sequence[str]) -> int:
-    parser = PlainParser(prog="zot logout", description="Forget a credential.")
-    parser.add_argument("provider", nargs="?", default="")
-    parser.add_argument("--all", action="store_true", help="of every provider")
-    arguments = parser.parse_args(argv)
+def logout(argv: Sequence[str]) -> int:
+    parser = PlainParser(prog="zot logout", description="Delete a credential.").add(
+        arg("provider", nargs="?", default=""),
+        flag("--all", help="of every provider"),
+    )
+    arguments = parser.parse_args(argv[1:])
     file = AuthFile(home_dir(os.environ))
     stored = file.all()
     names = list(stored) if arguments.all else [arguments.provider]
     if names == [""]:
-        raise UsageError(f"which provider? logged in to: {', '.join(stored) or 'none'}")
+        raise UsageError(
+            f"name a provider, or use --all; logged in to: {', '.join(stored) or 'none'}"
+        )
     for name in names:
         log_out(name, home_dir(os.environ))
         say(f"logged out of {name}")
@@ -191,12 +192,13 @@ class AuthStatus(msgspec.Struct, frozen=True):
     probe: str
 
 
-def _auth(argv: Sequence[str]) -> int:
-    parser = PlainParser(prog="zot auth", description="Which credentials there are.")
-    parser.add_argument("action", choices=["status"])
-    parser.add_argument("--no-probe", action="store_true", help="do not ask the providers")
-    parser.add_argument("--json", action="store_true", help=A_LINE)
-    arguments = parser.parse_args(argv)
+def auth(argv: Sequence[str]) -> int:
+    parser = PlainParser(prog="zot auth", description="List the credentials.").add(
+        arg("action", choices=["status"]),
+        flag("--no-probe", help="do not ask the providers"),
+        json_flag(),
+    )
+    arguments = parser.parse_args(argv[1:])
     AuthFile(home_dir(os.environ)).check()  # once, not once for every provider
     statuses = [
         status

@@ -1,4 +1,6 @@
-"""`zot config`: show and change settings. Prints; decides nothing."""
+"""`zot config`: show and change settings. `zot approvals`: list and remove permanent approvals of
+tool calls. Prints; decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +10,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zot.bugs import complain
-from zot.cli.output import Subcommands, say, say_json
+from zot.cli.output import CWD, Subcommands, arg, flag, json_flag, say, say_either, say_json
+from zot.core.hook import Rule
 from zot.errors import ConfigError
 from zot.home import home_dir
 from zot.provider.types import Json
-from zot.settings import config, trust
+from zot.settings import config as files
+from zot.settings import trust
 from zot.settings.config import Configuration
 from zot.settings.options import Options, as_text, from_text
 
 
-def main(argv: Sequence[str]) -> int:
-    actions = Subcommands("config", "Look at settings, and change them.")
-    actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
-    actions.add("get", _get, "print the value of a setting").add_argument("name")
-    put = actions.add("set", _set, "write a setting to the user's file")
-    put.add_argument("name")
-    put.add_argument("value")
-    unset = actions.add("unset", _unset, "remove a setting from the user's file")
-    unset.add_argument("name")
-    actions.add("list", _list, "all settings, and where each value comes from", json="as JSON")
-    path = actions.add("path", _path, "print the path of the config file")
-    for action in (put, unset, path):
-        action.add_argument("--project", action="store_true", help="that is .zot/config.json")
-    for word, text in (("trust", "let a directory's files"), ("untrust", "no longer let them")):
-        action = actions.add(word, _trust, f"{text} set what is dangerous")
-        action.add_argument("directory", nargs="?", default="")
+def config(argv: Sequence[str]) -> int:
+    project = flag("--project", help="use .zot/config.json of the project")
+    name = arg("name", help="a setting; `zot config list` shows all")
+    directory = arg("directory", nargs="?", default="", help="default: here")
+    actions = Subcommands("config", "Show and change settings.")
+    actions.parser.add(CWD)
+    actions.add("get", _get, "print the value of a setting", name)
+    actions.add("set", _set, "write a setting to the user's file", name, arg("value"), project)
+    actions.add("unset", _unset, "remove a setting from the user's file", name, project)
+    # fmt: off
+    actions.add("list", _list, "list all settings, and the source of each value",
+                json_flag("print one JSON object"))
+    # fmt: on
+    actions.add("path", _path, "print the path of the config file", project)
+    actions.add("trust", _trust, "allow a project's files to change dangerous settings", directory)
+    actions.add("untrust", _trust, "take that permission back", directory)
     return actions.run(argv[1:])
 
 
@@ -41,7 +45,7 @@ def _cwd(arguments: argparse.Namespace) -> str:
 
 
 def _configuration(arguments: argparse.Namespace) -> Configuration:
-    read = config.read_configuration(Options(), os.environ, _cwd(arguments), home_dir(os.environ))
+    read = files.read_configuration(Options(), os.environ, _cwd(arguments), home_dir(os.environ))
     for warning in read.warnings:
         complain(f"warning: {warning}")
     return read
@@ -49,17 +53,17 @@ def _configuration(arguments: argparse.Namespace) -> Configuration:
 
 def _file(arguments: argparse.Namespace) -> str:
     if arguments.project:
-        return config.project_path(_cwd(arguments))
-    return config.user_path(home_dir(os.environ))
+        return files.project_path(_cwd(arguments))
+    return files.user_path(home_dir(os.environ))
 
 
 def _get(arguments: argparse.Namespace) -> None:
-    setting = config.find_setting(arguments.name)
+    setting = files.find_setting(arguments.name)
     say(as_text(_configuration(arguments)[setting.name]))
 
 
 def _set(arguments: argparse.Namespace) -> None:
-    setting = config.find_setting(arguments.name)
+    setting = files.find_setting(arguments.name)
     try:
         value = from_text(setting, arguments.value)
     except ValueError as error:
@@ -70,14 +74,14 @@ def _set(arguments: argparse.Namespace) -> None:
 def _unset(arguments: argparse.Namespace) -> None:
     def edit(values: dict[str, Json]) -> None:
         if arguments.name not in values:
-            config.find_setting(arguments.name)  # raises for an unknown name
-        config.remove(values, arguments.name)
+            files.find_setting(arguments.name)  # raises for an unknown name
+        files.remove(values, arguments.name)
 
     _change(arguments, edit)
 
 
 def _change(arguments: argparse.Namespace, edit: Callable[[dict[str, Json]], None]) -> None:
-    config.change(_file(arguments), edit, _cwd(arguments) if arguments.project else None)
+    files.change(_file(arguments), edit, _cwd(arguments) if arguments.project else None)
 
 
 def _list(arguments: argparse.Namespace) -> None:
@@ -108,3 +112,47 @@ def _trust(arguments: argparse.Namespace) -> None:
         trust.trust(directory, home_dir(os.environ))
     else:
         trust.distrust(directory, home_dir(os.environ))
+
+
+# --- zot approvals ---------------------------------------------------------------------------
+
+
+def approvals(argv: Sequence[str]) -> int:
+    actions = Subcommands("approvals", "Tool calls that run without a question in a project.")
+    # fmt: off
+    actions.add("list", _list_rules, "list the allowed calls", CWD,
+                flag("--all", help="of all projects"), json_flag())
+    actions.add("remove", _remove_rule, "ask again from now on", CWD,
+                arg("tool", help="bash, write, ...; as the list shows it"),
+                arg("pattern", nargs="?", help="as the list shows it (default: all of the tool)"))
+    # fmt: on
+    return actions.run(argv[1:])
+
+
+def _list_rules(options: argparse.Namespace) -> None:
+    project = "" if options.all else os.path.realpath(options.cwd or ".")
+    everything = trust.read_rules(trust.approvals_path(home_dir(os.environ)))
+    allowed = {place: rules for place, rules in everything.items() if project in ("", place)}
+    if not any(allowed.values()) and not options.json:
+        complain(
+            "nothing is allowed for good" + (" here; --all shows all projects" if project else "")
+        )
+    for place, rules in sorted(allowed.items()):
+        for rule in rules:
+            row = {"project": place, "tool": rule.tool, "pattern": rule.pattern}
+            text = f"{rule.tool:<8} {rule.pattern}" + ("" if project else f"    ({place})")
+            say_either(options, row, text)
+
+
+def _remove_rule(options: argparse.Namespace) -> None:
+    rules = trust.ProjectRules(home_dir(os.environ), options.cwd or ".")
+    tool, pattern = options.tool, options.pattern
+    if pattern is None:
+        doomed = [rule for rule in rules.all() if rule.tool == tool]
+    else:
+        doomed = [Rule(tool, pattern)]
+    if not [rule for rule in doomed if rules.remove(rule)]:
+        what = tool if pattern is None else f"{pattern!r} for {tool}"
+        raise ConfigError(
+            f"there is no approval of {what} here; `zot approvals list` shows what is allowed"
+        )

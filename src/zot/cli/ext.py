@@ -16,15 +16,8 @@ from typing import IO
 import msgspec
 
 from zot.bugs import complain
-from zot.cli.output import (
-    Subcommands,
-    agreed,
-    coloured,
-    say,
-    say_either,
-    say_json,
-    say_table,
-)
+from zot.cli import output
+from zot.cli.output import YES, Subcommands, arg, flag, json_flag, say, say_either, say_json
 from zot.errors import ExtensionError
 from zot.extensions import install, manifest
 from zot.extensions.doctor import Finding, examine
@@ -40,33 +33,28 @@ TAIL_LINES = 200
 
 
 def main(argv: Sequence[str]) -> int:
-    actions = Subcommands("ext", "Programs that add tools, commands and guards to zot.")
-
-    def add(word: str, run: object, help: str, *aliases: str) -> argparse.ArgumentParser:
-        return actions.add(word, run, help, *aliases, json="print JSON")
-
-    add("list", _list, "the extensions that are installed")
-    action = add("install", _install, "copy a folder or clone a repository")
-    action.add_argument("source", metavar="PATH|GIT-URL")
-    action.add_argument("--force", action="store_true", help="replace one that is installed")
-    action.add_argument("--insecure", action="store_true", help="also over http:// and git://")
-    action = add("remove", _remove, "delete an extension's folder; its log is kept", "rm")
-    action.add_argument("name")
-    action.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    actions = Subcommands("ext", "Extensions: programs that add tools, commands and guards to zot.")
+    name, json = arg("name"), json_flag("print JSON")
+    add = actions.add
+    # fmt: off
+    add("list", _list, "list the installed extensions", json)
+    add("install", _install, "copy a folder, or clone a repository", json,
+        arg("source", metavar="PATH|GIT-URL"),
+        flag("--force", help="replace an installed extension"),
+        flag("--insecure", help="allow http:// and git://"))
+    add("remove", _remove, "delete an extension's folder; its log stays", name, YES, json,
+        aliases=("rm",))
     for word in ("enable", "disable"):
-        add(word, _switch, f"{word} an extension without touching its files").add_argument("name")
-    action = add("logs", _logs, "what an extension wrote to stderr, and zot about it")
-    action.add_argument("name")
-    action.add_argument("-f", "--follow", action="store_true", help="go on as it grows")
-    action.add_argument("-n", "--lines", type=int, default=TAIL_LINES, help="from the end (200)")
-    action = add(
-        "doctor", _doctor, "start extensions, and say what is wrong with them; a slow one has 60 s"
-    )
-    action.add_argument("names", nargs="*", metavar="NAME|PATH", help="default: all")
-    action = add("new", _new, "a small extension that works, to begin with")
-    action.add_argument("name")
-    action.add_argument("--language", choices=install.LANGUAGES, default="python")
-    action.add_argument("--dir", default=".", help="where to put the folder (default: here)")
+        add(word, _switch, f"{word} an extension without touching its files", name, json)
+    add("logs", _logs, "show an extension's stderr, and zot's notes about it", name, json,
+        flag("-f", "--follow", help="go on as it grows"),
+        arg("-n", "--lines", type=int, default=TAIL_LINES, help="lines from the end (200)"))
+    add("doctor", _doctor, "start extensions and report their problems; waits up to 60 s each",
+        json, arg("names", nargs="*", metavar="NAME|PATH", help="default: all"))
+    add("new", _new, "create a small working extension", name, json,
+        arg("--language", choices=install.LANGUAGES, default="python"),
+        arg("--dir", default=".", help="parent of the new folder (default: here)"))
+    # fmt: on
     return actions.run(argv[1:])
 
 
@@ -87,7 +75,7 @@ def _list(options: argparse.Namespace) -> int:
         )
     else:
         heads = ("NAME", "VERSION", "STATE", "SCOPE", "LANGUAGE", "DESCRIPTION", "FOLDER")
-        say_table([heads, *(_row(installed, trusted) for installed in discovery.extensions)])
+        output.say_table([heads, *(_row(installed, trusted) for installed in discovery.extensions)])
     for problem in discovery.problems:
         complain(problem.message)
     return 1 if discovery.problems else 0
@@ -140,7 +128,7 @@ def _install(options: argparse.Namespace) -> None:
 
 def _remove(options: argparse.Namespace) -> int:
     folder = install.find(options.name, Path.cwd(), _home())
-    if not options.yes and not agreed(f"remove {folder} ?"):
+    if not options.yes and not output.agreed(f"remove {folder} ?"):
         complain("nothing was removed; --yes removes it without asking")
         return 1
     install.remove(folder)
@@ -272,8 +260,8 @@ def _folder(name: str, cwd: Path) -> Path:
 
 def _report(finding: Finding) -> str:
     healthy = not finding.problems
-    mark = coloured("ok", "32") if healthy else coloured("problem", "31")
-    lines = [f"{coloured(finding.name, '1')} {for_terminal(finding.version)}  {mark}"]
+    mark = output.coloured("ok", "32") if healthy else output.coloured("problem", "31")
+    lines = [f"{output.coloured(finding.name, '1')} {for_terminal(finding.version)}  {mark}"]
 
     def add(label: str, value: str) -> None:
         if value:
@@ -290,7 +278,7 @@ def _report(finding: Finding) -> str:
     closed = " (fails closed)" if finding.fail_closed else ""
     add("guards", ", ".join(finding.intercepts) + closed if finding.intercepts else "")
     for problem in finding.problems:
-        add(coloured("problem".ljust(10), "31"), problem)
+        add(output.coloured("problem".ljust(10), "31"), problem)
     for hint in finding.hints:
         add("hint", hint)
     for line in finding.said:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from zot.cli.output import PlainParser
+from zot.cli.output import PlainParser, arg, flag
 from zot.errors import ConfigError, UsageError
 from zot.glasspane.board import Board
 from zot.glasspane.guard import ORDER, Guard, names_of
@@ -20,8 +20,8 @@ from zot.swarm.web import LOOPBACK, check_reach, listen, server
 
 PORT = 7747
 DESCRIPTION = """\
-One page of all agents: those of `zot swarm`, streams that `zot watch --share NAME` passes on, and
-files with frames of zot, pi, Claude Code or codex.
+Serve one page that shows all agents: those of `zot swarm`, streams shared by `zot watch --share
+NAME`, and files with frames of zot, pi, Claude Code or codex.
 """
 
 
@@ -67,13 +67,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = PlainParser(prog="zot glasspane", description=DESCRIPTION)
-    parser.add_argument("files", nargs="*", help="files with frames, shown as they grow")
-    parser.add_argument("--port", type=int, default=PORT, help=f"0: any free one (default {PORT})")
-    parser.add_argument("--no-open", action="store_true", help="do not open a browser")
+    parser = PlainParser(prog="zot glasspane", description=DESCRIPTION).add(
+        arg("files", nargs="*", help="files with frames, shown as they grow"),
+        arg("--port", type=int, default=PORT, help=f"0: any free one (default {PORT})"),
+        flag("--no-open", help="do not open a browser"),
+    )
     far = parser.add_argument_group("from other machines (needs TLS)")
-    far.add_argument("--host", default=LOOPBACK[0], help="the address to listen on")
-    far.add_argument("--name", action="append", default=[], help="what browsers call it")
+    far.add_argument("--host", default=LOOPBACK[0], help="address to listen on")
+    far.add_argument("--name", action="append", default=[], help="host name that browsers use")
     far.add_argument("--tls-cert", default="", metavar="FILE", help="certificate")
-    far.add_argument("--tls-key", default="", metavar="FILE", help="and its key")
+    far.add_argument("--tls-key", default="", metavar="FILE", help="key of the certificate")
     return parser

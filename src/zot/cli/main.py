@@ -24,26 +24,28 @@ from zot.wire.serving import open_missing
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 SUBCOMMANDS = {
-    "acp": ("zot.cli.servers", "for editors: the Agent Client Protocol"),
-    "mcp-server": ("zot.cli.servers", "for other agents: zot as a tool of theirs"),
-    "swarm": ("zot.cli.swarm", "many agents, each in a git worktree of its own"),
-    "glasspane": ("zot.cli.glasspane", "one page of all agents, in the browser"),
-    "watch": ("zot.cli.watch", "the state of one stream of events"),
-    "follow": ("zot.cli.follow", "the events of a durable session, also from elsewhere"),
-    "login": ("zot.cli.auth", "keep a key of a provider, or log in with the browser"),
-    "logout": ("zot.cli.auth", "forget it"),
-    "auth": ("zot.cli.auth", "which credentials there are"),
-    "local": ("zot.cli.local", "models on this machine: download, list, remove"),
-    "config": ("zot.cli.config", "settings that last"),
-    "sessions": ("zot.cli.sessions", "conversations: list, show, search, export, remove"),
-    "approvals": ("zot.cli.approvals", "what may run without a question"),
-    "ext": ("zot.cli.ext", "extensions: begin, install, examine"),
-    "mcp": ("zot.cli.mcp", "MCP servers: add, try, trust"),
-    "skills": ("zot.cli.skills", "what the agent can look up"),
-    "schema": ("zot.cli.schema", "the JSON Schema of the wire"),
-    "conformance": ("zot.conformance.cli", "check any implementation of the wire"),
+    "acp": ("cli.servers:acp", "serve an editor: the Agent Client Protocol"),
+    "mcp-server": ("cli.servers:mcp_server", "serve other agents: zot as an MCP tool"),
+    "swarm": ("cli.swarm:main", "run many agents, each in its own git worktree"),
+    "glasspane": ("cli.glasspane:main", "show all agents on one page in the browser"),
+    "watch": ("cli.watch:watch", "show the state of one stream of events"),
+    "follow": ("cli.watch:follow", "print the events of a durable session as they come"),
+    "login": ("cli.auth:login", "store a provider's key, or log in with the browser"),
+    "logout": ("cli.auth:logout", "delete a stored credential"),
+    "auth": ("cli.auth:auth", "list the credentials"),
+    "local": ("cli.models:local", "models on this machine: download, list, remove"),
+    "config": ("cli.config:config", "show and change settings"),
+    "sessions": ("cli.sessions:main", "conversations: list, show, search, export, remove"),
+    "approvals": ("cli.config:approvals", "tool calls that run without a question"),
+    "ext": ("cli.ext:main", "extensions: create, install, check"),
+    "mcp": ("cli.mcp:main", "MCP servers: add, test, trust"),
+    "skills": ("cli.skills:main", "instructions that the agent can look up"),
+    "schema": ("cli.schema:main", "print the JSON Schema of the wire"),
+    "conformance": ("conformance.cli:main", "check any implementation of the wire"),
 }
-"""Name -> (module, help). The module has `main(argv) -> int`; `argv[0]` is the name."""
+"""Name -> (module and function, help). The function is called with the words of the command line,
+beginning with the name, and returns the exit code.
+"""
 
 _BARE = {
     "auth": "status",
@@ -112,7 +114,7 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         if len(argv) == 1 and argv[0] in _BARE:
             argv = [*argv, _BARE[argv[0]]]
         _make_files_usable()
-        main: Callable[[Sequence[str]], int] = import_module(SUBCOMMANDS[argv[0]][0]).main
+        main = subcommand(argv[0])
         _loaded()
         return main(argv)
     if argv and argv[0] == "rpc":
@@ -137,6 +139,12 @@ def _run(argv: list[str], *, as_pi: bool) -> int:
         sys.stdout.write(f"zot {__version__}\n")
         return EXIT_OK
     return _run_mode(options)
+
+
+def subcommand(name: str) -> Callable[[Sequence[str]], int]:
+    module, _, function = SUBCOMMANDS[name][0].partition(":")
+    main: Callable[[Sequence[str]], int] = getattr(import_module(f"zot.{module}"), function)
+    return main
 
 
 def _loaded() -> None:
@@ -193,9 +201,9 @@ def _run_mode(options: Options) -> int:
     if options.durable and not options.rpc:
         raise UsageError("--durable is for zot rpc, and for the SDK (docs/durable.md)")
     if options.resume and not options.session:
-        from zot.cli import resume
+        from zot.cli import sessions
 
-        options = resume.choose_session(options)
+        options = sessions.choose_session(options)
     if options.rpc:
         plan = _planned(options)
         if os.isatty(0):

@@ -11,7 +11,7 @@ from textwrap import indent
 import msgspec
 
 from zot.bugs import complain
-from zot.cli.output import A_LINE, Subcommands, open_in_browser, say, say_json
+from zot.cli.output import CWD, Subcommands, arg, flag, json_flag, open_in_browser, say, say_json
 from zot.errors import ConfigError, UsageError
 from zot.home import of_process
 from zot.mcp.config import PROJECT_FILE
@@ -35,40 +35,26 @@ def main(argv: Sequence[str]) -> int:
 
 def _actions() -> Subcommands:
     actions = Subcommands("mcp", "MCP servers: programs and web services that bring tools.")
-
-    def add(
-        word: str, run: object, help: str, *aliases: str, named: bool = True, json: str = ""
-    ) -> argparse.ArgumentParser:
-        action = actions.add(word, run, help, *aliases, json=json)
-        action.add_argument("--cwd", default="", help="the project's directory (default: here)")
-        if named:
-            action.add_argument("name")
-        return action
-
-    action = add("add", _add, "add a server: zot mcp add NAME -- COMMAND ARGS...")
-    action.usage = "zot mcp add [FLAGS] NAME (-- COMMAND ARGS... | --url URL)"
-    action.add_argument("words", nargs="*", default=[], help=argparse.SUPPRESS)
-    action.add_argument("--url", default="", help="a server that is reached by HTTP")
-    action.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="may be ${VARIABLE}"
-    )
-    action.add_argument(
-        "--header", action="append", default=[], metavar="NAME: VALUE", help="with --url"
-    )
-    action.add_argument("--project", action="store_true", help=f"in {PROJECT_FILE}, for everybody")
-    action.add_argument("--trust", action="store_true", help="tools that only read run unasked")
-    add("list", _list, "the servers that are configured; starts none", named=False, json=A_LINE)
-    add("test", _test, "start a server, and show what it brings", json="print JSON")
-    action = add("trust", _trust, "let a project's server start; agree to its tools as they are")
-    action.add_argument(
-        "--hints",
-        action=argparse.BooleanOptionalAction,
-        help="believe it which of its tools only read: those run unasked",
-    )
-    add("login", _login, "log in to a server that is reached by HTTP, with a browser")
-    add("logout", _logout, "forget the login to a server")
-    action = add("remove", _remove, "remove a server from the configuration", "rm")
-    action.add_argument("--project", action="store_true", help=f"from {PROJECT_FILE}")
+    add, name = actions.add, arg("name")
+    # fmt: off
+    add("add", _add, "add a server: zot mcp add NAME -- COMMAND ARGS...", CWD, name,
+        arg("words", nargs="*", default=[], help=argparse.SUPPRESS),
+        arg("--url", default="", help="address of an HTTP server"),
+        arg("--env", action="append", default=[], metavar="NAME=VALUE", help="may be ${VARIABLE}"),
+        arg("--header", action="append", default=[], metavar="NAME: VALUE", help="with --url"),
+        flag("--project", help=f"write to {PROJECT_FILE}, for everybody"),
+        flag("--trust", help="run tools that only read without asking"),
+        usage="zot mcp add [FLAGS] NAME (-- COMMAND ARGS... | --url URL)")
+    add("list", _list, "list the configured servers; starts none", CWD, json_flag())
+    add("test", _test, "start a server and show its tools", CWD, name, json_flag("print JSON"))
+    add("trust", _trust, "let a project's server start, and accept its tools as they are", CWD,
+        name, arg("--hints", action=argparse.BooleanOptionalAction,
+            help="trust its hints which tools only read: they run without asking"))
+    add("login", _login, "log in to an HTTP server with the browser", CWD, name)
+    add("logout", _logout, "delete the login to a server", CWD, name)
+    add("remove", _remove, "remove a server from the configuration", CWD, name,
+        flag("--project", help=f"from {PROJECT_FILE}"), aliases=("rm",))
+    # fmt: on
     return actions
 
 
@@ -89,9 +75,9 @@ def _add(arguments: argparse.Namespace) -> None:
             "give either a program (zot mcp add NAME -- COMMAND ARGS...) or an address (--url URL)"
         )
     if arguments.env and arguments.url:
-        raise UsageError("--env is for a program; what is sent to an address is --header")
+        raise UsageError("--env sets variables of a program; with --url, use --header")
     if arguments.header and arguments.program:
-        raise UsageError("--header goes with --url; the variables of a program are --env")
+        raise UsageError("--header goes with --url; for a program, use --env")
     entry: dict[str, Json] = {}
     if arguments.url:
         entry = {"type": "http", "url": arguments.url}

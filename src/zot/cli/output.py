@@ -8,13 +8,11 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from zot.text import for_terminal, whole_characters
-
-A_LINE = "one JSON object a line"
+from zot.text import Frozen, for_terminal, whole_characters
 
 
 class PlainParser(ArgumentParser):
@@ -24,24 +22,57 @@ class PlainParser(ArgumentParser):
         super().__init__(**settings)
         self.color = False
 
+    def add(self, *arguments: Argument) -> Self:
+        for argument in arguments:
+            self.add_argument(*argument.names, **argument.settings)
+        return self
+
+
+class Argument(Frozen):
+    """One argument of a command, as argparse takes it."""
+
+    names: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+def arg(*names: str, **settings: Any) -> Argument:
+    return Argument(names, settings)
+
+
+def flag(*names: str, help: str) -> Argument:
+    return Argument(names, {"action": "store_true", "help": help})
+
+
+def json_flag(help: str = "print one JSON object a line") -> Argument:
+    return flag("--json", help=help)
+
+
+CWD = arg("--cwd", default="", help="the project's directory (default: here)")
+YES = flag("-y", "--yes", help="do not ask")
+
 
 class Subcommands:
-    """The actions that may follow `zot NAME`, each with its function."""
+    """The actions that may follow `zot NAME`, each with its function and arguments."""
 
     def __init__(self, name: str, description: str, **more: Any) -> None:
         self.parser = PlainParser(prog=f"zot {name}", description=description, **more)
         self._actions = self.parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
 
     def add(
-        self, word: str, run: object, help: str, *aliases: str, json: str = "", **more: Any
-    ) -> ArgumentParser:
-        """Add an action. `run` gets the options and returns the exit code, or None for 0; `json` is
-        the help of --json; empty: no such flag."""
-        made = self._actions.add_parser(word, help=help, description=help, aliases=aliases, **more)
-        made.set_defaults(run=run)
-        if json:
-            made.add_argument("--json", action="store_true", help=json)
-        return made
+        self,
+        word: str,
+        run: object,
+        help: str,
+        *arguments: Argument,
+        aliases: Sequence[str] = (),
+        usage: str | None = None,
+    ) -> PlainParser:
+        """Add an action. `run` gets the options and returns the exit code, or None for 0."""
+        action: PlainParser = self._actions.add_parser(
+            word, help=help, description=help, aliases=aliases, usage=usage
+        )
+        action.set_defaults(run=run)
+        return action.add(*arguments)
 
     def run(self, words: Sequence[str]) -> int:
         options = self.parser.parse_args(words)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from zot.cli.output import PlainParser, say
+from zot.cli.output import PlainParser, arg, say
 from zot.errors import ConfigError
 from zot.extensions import proto
 from zot.pi.commands import AnyPiCommand
@@ -30,13 +30,13 @@ DOCUMENTS: dict[str, Callable[[], Schema]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = PlainParser(prog="zot schema", description="Print the JSON Schema of a wire.")
-    parser.add_argument("name", nargs="?", choices=DOCUMENTS, default="rpc", help="default: rpc")
-    parser.add_argument(
-        "--against",
-        metavar="FILE",
-        help="instead, list what a client written for that older schema would miss; exit code 1 if "
-        "there is anything",
+    parser = PlainParser(prog="zot schema", description="Print the JSON Schema of a wire.").add(
+        arg("name", nargs="?", choices=DOCUMENTS, default="rpc", help="default: rpc"),
+        arg(
+            "--against",
+            metavar="FILE",
+            help="list what breaks a client of that older schema; exit code 1 if anything does",
+        ),
     )
     options = parser.parse_args(argv[1:])
     schema = DOCUMENTS[options.name]()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from zot.errors import UsageError
 from zot.home import of_process
-from zot.settings.options import parse
+from zot.settings.options import Options, parse
 
 ACP = """zot acp [flags]: speak the Agent Client Protocol on stdin and stdout, for an editor.
 
@@ -27,31 +27,41 @@ NOT_HERE = (
 )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run `zot acp ...` or `zot mcp-server ...` and return the exit code. `argv[0]` is that word.
+def acp(argv: Sequence[str]) -> int:
+    if "--login" in argv:
+        from zot.cli import auth
+
+        return auth.login([word for word in argv if word != "--login"])
+    options = _options(argv, ACP, "the client chooses")
+    if options is None:
+        return 0
+    from zot.acp import server
+
+    return server.serve(options, of_process())
+
+
+def mcp_server(argv: Sequence[str]) -> int:
+    options = _options(argv, MCP, "each call says it")
+    if options is None:
+        return 0
+    from zot.mcpserver import server
+
+    return server.serve(options, of_process())
+
+
+def _options(argv: Sequence[str], help: str, because: str) -> Options | None:
+    """Parse the flags; print the help and return None if it was asked for.
 
     Raises:
         UsageError: an option is the other program's to decide, or makes no sense here.
     """
     command, *words = argv
-    is_acp = command == "acp"
-    if is_acp and "--login" in words:
-        from zot.cli import auth
-
-        return auth.main(["login", *(word for word in words if word != "--login")])
     options = parse(words)
     if options.help:
-        sys.stdout.write(ACP if is_acp else MCP)
-        return 0
+        sys.stdout.write(help)
+        return None
     if options.words:
         raise UsageError(f"zot {command} takes no words, got {options.words[0]!r}")
     if wrong := next((name for name in NOT_HERE if getattr(options, name)), ""):
-        because = "the client chooses" if is_acp else "each call says it"
         raise UsageError(f"zot {command} takes no --{wrong.strip('_')}: {because}")
-    if is_acp:
-        from zot.acp import server as acp
-
-        return acp.serve(options, of_process())
-    from zot.mcpserver import server as mcp
-
-    return mcp.serve(options, of_process())
+    return options

@@ -1,5 +1,6 @@
-"""`zot sessions`: list, show, search, rename, fork, tree, export, import,
-remove, prune. Prints only."""
+"""`zot sessions`: list, show, search, rename, fork, export, import and remove sessions. `--resume`:
+choose one. Prints only.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
+
+from msgspec.structs import replace
 
 from zot.bugs import complain
-from zot.cli.output import A_LINE, PlainParser, Subcommands, agreed, say, say_either
+from zot.cli.output import YES, Subcommands, agreed, arg, asked, flag, json_flag, say, say_either
 from zot.core.session import (
     Compaction,
     Entry,
@@ -22,54 +26,51 @@ from zot.core.session import (
     Title,
     UsageNote,
 )
-from zot.errors import SessionError
-from zot.home import home_dir
+from zot.errors import SessionError, UsageError
+from zot.home import home_dir, of_process
 from zot.provider.types import Message, ToolCall
 from zot.sessions import library
 from zot.sessions.export import SUFFIXES, export, format_of, import_file, render
 from zot.sessions.files import load
 from zot.sessions.library import texts_of
+from zot.settings.options import Options
+from zot.settings.resolve import working_directory
 from zot.text import printable
 
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "mo": 30 * 86400, "y": 365 * 86400}
+SHOWN = 20
+"""Maximum sessions to choose from."""
 WIDTH = 70
 """Maximum characters of a text in a list."""
 
 
 def main(argv: Sequence[str]) -> int:
-    actions = Subcommands("sessions", "What was said before, and what to do with it.")
-    where = PlainParser(add_help=False)
-    where.add_argument("--cwd", default="", help="sessions of this directory (default: here)")
-    where.add_argument("--all", action="store_true", help="sessions of all directories")
-    one = PlainParser(add_help=False, parents=[where])
-    one.add_argument("session", help="a path, the beginning or end of an id, or `latest`")
-
-    actions.add("list", _list, "sessions, latest first", json=A_LINE, parents=[where])
-    actions.add("show", _show, "the conversation as text", json="as one object", parents=[one])
-    search = actions.add(
-        "search", _search, "where a text was said or printed", json=A_LINE, parents=[where]
+    actions = Subcommands("sessions", "Stored conversations.")
+    where = (
+        arg("--cwd", default="", help="sessions of this directory (default: here)"),
+        flag("--all", help="sessions of all directories"),
     )
-    search.add_argument("text")
-    rename = actions.add("rename", _rename, "give a session a name", parents=[one])
-    rename.add_argument("title", nargs="+")
-    fork = actions.add("fork", _fork, "copy a session, to go another way", parents=[one])
-    fork.add_argument("--at", default="", help="up to this entry (see tree), or N messages")
-    actions.add(
-        "tree", _tree, "the entries of a session with their ids and branches", parents=[one]
-    )
-    out = actions.add("export", _export, "write a session to a file", parents=[one])
-    out.add_argument("target", nargs="?", default="", help="a file or directory (default: here)")
-    out.add_argument("--format", choices=list(SUFFIXES), help="default: what the file's name says")
-    text = "take a session file into this directory's sessions"
-    actions.add("import", _import, text, parents=[where]).add_argument("file")
-    text = "delete a session, and what it kept of files"
-    gone = actions.add("remove", _remove, text, "rm", "delete", parents=[one])
-    text = "remove empty sessions, and old ones if asked"
-    prune = actions.add("prune", _prune, text, parents=[where])
-    prune.add_argument("--older-than", default="", help="also those not used for 30d, 6mo, 1y ...")
-    prune.add_argument("--dry-run", action="store_true", help="only say what would go")
-    for action in (gone, prune):
-        action.add_argument("--yes", action="store_true", help="do not ask")
+    one = (*where, arg("session", help="a path, the beginning or end of an id, or `latest`"))
+    add = actions.add
+    # fmt: off
+    add("list", _list, "list sessions, latest first", *where, json_flag())
+    add("show", _show, "print a conversation", *one, json_flag("print one JSON object"))
+    add("search", _search, "find a text in messages and tool output", *where, arg("text"),
+        json_flag())
+    add("rename", _rename, "set a session's title", *one, arg("title", nargs="+"))
+    add("fork", _fork, "copy a session, to continue it differently", *one,
+        arg("--at", default="", help="up to this entry (see tree), or N messages"))
+    add("tree", _tree, "list a session's entries with ids and branches", *one)
+    add("export", _export, "write a session to a file", *one,
+        arg("target", nargs="?", default="", help="a file or directory (default: here)"),
+        arg("--format", choices=list(SUFFIXES), help="default: by the suffix of the file"))
+    add("import", _import, "add a session file to this directory's sessions", *where, arg("file"))
+    add("remove", _remove, "delete a session and its stored file contents", *one, YES,
+        aliases=("rm", "delete"))
+    add("prune", _prune, "delete empty sessions, and old ones if asked", *where, YES,
+        arg("--older-than", default="", help="also sessions unused for 30d, 6mo, 1y ..."),
+        flag("--dry-run", help="only list them"))
+    # fmt: on
     return actions.run(argv[1:])
 
 
@@ -234,3 +235,34 @@ def seconds(text: str) -> float:
     if not length:
         raise SessionError(f"--older-than {text!r}: use a number with one of {', '.join(UNITS)}")
     return float(int(length[1]) * UNITS[length[2]])
+
+
+# --- zot --resume ----------------------------------------------------------------------------
+
+
+def choose_session(options: Options) -> Options:
+    """Return the options with the chosen session.
+
+    Raises:
+        SessionError: there is no session, or no terminal to choose at.
+        UsageError: the choice is not in the list.
+    """
+    around = of_process()
+    cwd = working_directory(options.cwd, around)
+    sessions = list(islice(library.summaries(cwd, around.home), SHOWN))
+    if not sessions:
+        raise SessionError(f"there is no session of {cwd}; leave out --resume to start one")
+    for number, summary in enumerate(sessions, 1):
+        sys.stderr.write(f"{number:3}  {_choice_line(summary)}\n")
+    if not (os.isatty(0) and os.isatty(2)):
+        raise SessionError("choose one of them: --session PATH, or --continue for the first")
+    number_text = asked("number (Enter: 1): ") or "1"
+    if not number_text.isdigit() or not 1 <= int(number_text) <= len(sessions):
+        raise UsageError(f"{number_text!r} is not one of the {len(sessions)} numbers")
+    return replace(options, session=sessions[int(number_text) - 1].path)
+
+
+def _choice_line(summary: SessionInfo) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(summary.modified))
+    text = _short(summary.title or summary.first_text, 60)
+    return printable(f"{when}  {summary.messages:4} messages  {text}  {summary.path}")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from zot.cli.output import A_LINE, Subcommands, say, say_either
+from zot.cli.output import CWD, Subcommands, arg, json_flag, say, say_either
 from zot.errors import ConfigError
 from zot.home import of_process
 from zot.settings.skills import skills_here
@@ -14,12 +14,14 @@ from zot.skills.skill import Skill, SkillFolder, read_skill, shown, skill_files
 
 
 def main(argv: Sequence[str]) -> int:
-    actions = Subcommands("skills", "What the agent can look up.")
-    actions.parser.add_argument("--cwd", default="", help="the project's directory (default: here)")
-    actions.add("list", _list, "names, places and descriptions", json=A_LINE)
-    actions.add("show", _show, "a skill as the model reads it").add_argument("name")
-    check = actions.add("check", _check, "what is wrong with the skills, if anything")
-    check.add_argument("path", nargs="?", default="", help="a skill or a folder of them")
+    actions = Subcommands("skills", "Instructions that the agent can look up.")
+    actions.parser.add(CWD)
+    actions.add("list", _list, "list names, sources and descriptions", json_flag())
+    actions.add("show", _show, "print a skill as the model reads it", arg("name"))
+    # fmt: off
+    actions.add("check", _check, "report problems of skills",
+                arg("path", nargs="?", default="", help="a skill or a folder of them"))
+    # fmt: on
     return actions.run(argv[1:])
 
 

@@ -1,4 +1,4 @@
-"""`zot swarm`: many agents at once, each in its own worktree. Prints only."""
+"""`zot swarm`: many agents at once, each in its own worktree, here or on many machines."""
 
 from __future__ import annotations
 
@@ -8,18 +8,30 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
+from msgspec.structs import asdict, replace
 
 from zot.bugs import complain
-from zot.cli.output import Subcommands, say, say_either, say_json
-from zot.cli.swarm_temporal import add_temporal_actions, change_config
-from zot.errors import UsageError, ZotError
+from zot.cli.output import (
+    Argument,
+    PlainParser,
+    Subcommands,
+    arg,
+    flag,
+    json_flag,
+    say,
+    say_either,
+    say_json,
+)
+from zot.errors import ConfigError, UsageError, ZotError
+from zot.files import ensure_dir
 from zot.home import home_dir
 from zot.observe import facts
 from zot.observe.status import OpenQuestion
 from zot.observe.tables import facts_of
+from zot.provider.providers import without_keys
 from zot.settings.known import hide_keys
 from zot.swarm import supervisor
 from zot.swarm.agent import AgentSummary, by_need, shown_age
@@ -27,6 +39,15 @@ from zot.swarm.local import LocalSwarm, socket_path
 from zot.swarm.log import OVER
 from zot.swarm.rows import LogRow
 from zot.swarm.task import SwarmTask
+from zot.swarm.temporal.config import (
+    TemporalConfig,
+    WorkerPlace,
+    hub_token,
+    load_config,
+    run_worker,
+    save_config,
+    server_command,
+)
 from zot.text import positive, size_text, whole_characters
 
 EPILOG = """\
@@ -39,6 +60,8 @@ Ids may be shortened. Everything goes on when the terminal is closed.
   zot swarm diff fix && zot swarm merge fix --squash
 """
 Action = Callable[[LocalSwarm, argparse.Namespace], int | None]
+SERVER_PORT = 7233
+"""Default port of Temporal."""
 SHOWN_RESULT = 400
 """Maximum characters of a tool's result in `logs`."""
 
@@ -61,82 +84,57 @@ def main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     actions = Subcommands(
         "swarm",
-        "Many agents at once, each in a tree of its own.",
+        "Run many agents at once, each in its own git worktree.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser = actions.parser
-    parser.add_argument(
-        "--engine", choices=("local", "temporal"), default="local", help="who runs what `new` gives"
+    # fmt: off
+    actions.parser.add(
+        arg("--engine", choices=("local", "temporal"), default="local",
+            help="where `new` runs agents"),
+        arg("--address", help="address of Temporal; it is remembered"),
+        arg("--namespace", help="namespace in Temporal; it is remembered"),
     )
-    parser.add_argument("--address", help="of Temporal; it is remembered")
-    parser.add_argument("--namespace", help="in Temporal; it is remembered")
+    # fmt: on
 
-    def action(name: str, run: Action, help: str, *aliases: str) -> argparse.ArgumentParser:
-        return actions.add(name, run, help, *aliases, json="answer as JSON")
+    def add(
+        word: str, run: Action, help: str, *arguments: Argument, aliases: Sequence[str] = ()
+    ) -> PlainParser:
+        return actions.add(word, run, help, *arguments, json_flag("print JSON"), aliases=aliases)
 
-    def on_agent(name: str, run: Action, help: str, *aliases: str) -> argparse.ArgumentParser:
-        made = action(name, run, help, *aliases)
-        made.add_argument("agent", help="its id, or the beginning of it")
-        return made
-
-    _add_new(action("new", _new, "give a task to a new agent", "spawn"))
-    action("list", _list, "all agents, those that need you first", "ls", "ps")
-    on_agent("show", _show, "one agent in full")
-    logs = on_agent("logs", _logs, "what it said and did", "log", "view", "attach")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on until it has ended")
-    on_agent("send", _send, "a further message", "msg", "prompt").add_argument("text")
-    on_agent("steer", _steer, "a message in the middle of its work").add_argument("text")
-    _add_answer(on_agent("answer", _answer, "answer what it asks, or approve a tool"))
-    on_agent("cancel", _just(LocalSwarm.cancel), "stop it; its work stays", "kill")
-    on_agent("retry", _just(LocalSwarm.retry), "go on after a failure, a cancel or crashes")
-    again = action("resume", _resume, "go on with all that was cut, or one", "reattach", "reopen")
-    again.add_argument("agent", nargs="?", help="one that failed, was stopped or is lost")
-    on_agent("diff", _diff, "what it changed")
-    merge = on_agent("merge", _merge, "bring its work into your checkout")
-    merge.add_argument("--squash", action="store_true", help="as one commit")
-    on_agent("remove", _just(LocalSwarm.remove), "take it away, unless work would be lost", "rm")
-    gc = action("gc", _gc, "remove agents that left nothing to lose")
-    gc.add_argument("-n", "--dry-run", action="store_true", help="only name them")
-    budget = action("budget", _budget, "what all agents together have spent, and may")
-    budget.add_argument("--max-cost", type=_amount, metavar="USD")
-    budget.add_argument("--max-tokens", type=_whole, metavar="N")
-    budget.add_argument("--max-minutes", type=_amount, metavar="N", help="of all agents, added up")
-    budget.add_argument("--none", action="store_true", help="no limit")
-    action("stop", _stop, "end the supervisor; `resume` goes on")
-    add_temporal_actions(action)
-    return parser
-
-
-def _add_new(new: argparse.ArgumentParser) -> None:
-    """Add flags whose destinations are fields of SwarmTask."""
-    new.add_argument("task", nargs="*", help="what is to be done")
-    new.add_argument("--file", help="a task a line, or a JSON object a line with its options")
-    new.add_argument(
-        "--cwd", dest="directory", default=".", help="what it is about (default: here)"
-    )
-    new.add_argument("--provider", default="", help="as for zot (default: as configured)")
-    new.add_argument("--model", default="", help="the same")
-    new.add_argument("--base", default="", help="branch or commit to begin with")
-    new.add_argument("--here", action="store_true", help="work in the directory itself")
-    new.add_argument(
-        "--approve", type=_words, default=[], metavar="a,b", help="ask before these tools run"
-    )
-    new.add_argument("--jail", action="store_true", help="keep its tools in its directory")
-    new.add_argument("--max-cost", type=_amount, metavar="USD", help="of all its messages")
-    new.add_argument("--max-tokens", type=_whole, metavar="N", help="the same")
-    new.add_argument(
-        "--max-minutes", dest="max_seconds", type=_minutes, metavar="N", help="at work"
-    )
-    new.add_argument("--max-steps", type=_whole, metavar="N", help="model calls of one message")
-    new.add_argument("--priority", type=int, default=0, metavar="N", help="higher begins earlier")
-    new.add_argument("--after", action="append", default=[], metavar="ID", help="when it is done")
-    new.add_argument(
-        "--wait", action="store_true", help="until it has ended; exit code 1 if it failed"
-    )
-    new.add_argument(
-        "--rpc", dest="words", action="append", default=[], metavar="WORD", help="for `zot rpc`"
-    )
+    # fmt: off
+    agent = arg("agent", help="its id, or the beginning of it")
+    add("new", _new, "give a task to a new agent", *NEW, aliases=("spawn",))
+    add("list", _list, "list all agents, those that need you first", aliases=("ls", "ps"))
+    add("show", _show, "show one agent in full", agent)
+    add("logs", _logs, "show what an agent said and did", agent,
+        flag("-f", "--follow", help="go on until it has ended"), aliases=("log", "view", "attach"))
+    add("send", _send, "send a further message", agent, arg("text"), aliases=("msg", "prompt"))
+    add("steer", _steer, "send a message in the middle of its work", agent, arg("text"))
+    _add_answer(add("answer", _answer, "answer its question, or approve a tool", agent))
+    add("cancel", _just(LocalSwarm.cancel), "stop it; its work stays", agent, aliases=("kill",))
+    add("retry", _just(LocalSwarm.retry), "go on after a failure, a cancel or crashes", agent)
+    add("resume", _resume, "go on with all interrupted agents, or one",
+        arg("agent", nargs="?", help="an agent that failed, was stopped or is lost"),
+        aliases=("reattach", "reopen"))
+    add("diff", _diff, "show its changes", agent)
+    add("merge", _merge, "merge its work into your checkout", agent,
+        flag("--squash", help="as one commit"))
+    add("remove", _just(LocalSwarm.remove), "remove it, unless work would be lost", agent,
+        aliases=("rm",))
+    add("gc", _gc, "remove agents that left nothing to lose",
+        flag("-n", "--dry-run", help="only list them"))
+    add("budget", _budget, "show or set the shared budget of all agents",
+        arg("--max-cost", type=_amount, metavar="USD"),
+        arg("--max-tokens", type=_whole, metavar="N"),
+        arg("--max-minutes", type=_amount, metavar="N", help="sum over all agents"),
+        flag("--none", help="remove the limits"))
+    add("stop", _stop, "stop the supervisor; `resume` goes on")
+    add("worker", _worker, "run tasks of `--engine temporal` on this machine", *WORKER)
+    add("temporal", _temporal,
+        "start a server for trying it (dev); show or change settings (config)", *TEMPORAL)
+    # fmt: on
+    return actions.parser
 
 
 def _amount(text: str) -> float:
@@ -159,6 +157,56 @@ def _whole(text: str) -> int:
     if value != int(value):
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}")
     return int(value)
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path else ""
+
+
+# fmt: off
+NEW = (
+    arg("task", nargs="*", help="the task"),
+    arg("--file", help="a task a line, or a JSON object a line with its options"),
+    arg("--cwd", dest="directory", default=".", help="directory of the task (default: here)"),
+    arg("--provider", default="", help="as for zot (default: as configured)"),
+    arg("--model", default="", help="as for zot (default: as configured)"),
+    arg("--base", default="", help="branch or commit to begin with"),
+    flag("--here", help="work in the directory itself"),
+    arg("--approve", type=_words, default=[], metavar="a,b", help="ask before these tools run"),
+    flag("--jail", help="keep its tools in its directory"),
+    arg("--max-cost", type=_amount, metavar="USD", help="limit of all its messages"),
+    arg("--max-tokens", type=_whole, metavar="N", help="limit of all its messages"),
+    arg("--max-minutes", dest="max_seconds", type=_minutes, metavar="N", help="limit of its work"),
+    arg("--max-steps", type=_whole, metavar="N", help="model calls of one message"),
+    arg("--priority", type=int, default=0, metavar="N", help="higher begins earlier"),
+    arg("--after", action="append", default=[], metavar="ID", help="begin when this one is done"),
+    flag("--wait", help="wait until it has ended; exit code 1 if it failed"),
+    arg("--rpc", dest="words", action="append", default=[], metavar="WORD",
+        help="pass to `zot rpc`"),
+)
+"""Arguments of `new`; their destinations are fields of SwarmTask."""
+WORKER = (
+    arg("--hub", default="", help="address of the machine that submitted the tasks"),
+    arg("--slots", type=int, default=8, help="tasks at once (default 8)"),
+    arg("--queue", default="", help="name of the queue"),
+    arg("--repository", default="", help="a clone or an address to fetch from"),
+    arg("--folder", default="", help="directory to work in"),
+    arg("--ca-file", default="", help="certificate to check the hub's with"),
+)
+TEMPORAL = (
+    arg("what", choices=("dev", "config")),
+    arg("--port", type=int, default=SERVER_PORT, help="port of the server"),
+    flag("--forget", help="keep the server's data in memory"),
+    arg("--queue", help="name of the queue"),
+    arg("--lease", dest="lease_seconds", type=float, metavar="SECONDS",
+        help="limit of a silent worker"),
+    arg("--hub-host", help="address where workers reach this machine"),
+    arg("--hub-port", type=int),
+    arg("--hub-name", help="host name that workers use"),
+    arg("--hub-cert", dest="tls_cert", type=_absolute, help="certificate (for other machines)"),
+    arg("--hub-key", dest="tls_key", type=_absolute, help="key of the certificate"),
+)
+# fmt: on
 
 
 def _add_answer(answer: argparse.ArgumentParser) -> None:
@@ -196,7 +244,7 @@ def _tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     if arguments.file:
         tasks += _tasks_of(arguments.file)
     if not tasks:
-        raise UsageError('zot swarm new: say what is to be done: zot swarm new "fix the test"')
+        raise UsageError('zot swarm new needs a task, for example: zot swarm new "fix the test"')
     if arguments.engine == "local":
         options["engine"] = ""
     return [{**options, **task} for task in tasks]
@@ -244,7 +292,7 @@ def _list(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     for problem in swarm.unreadable():
         complain(problem)
     if not agents and not arguments.json:
-        complain('no agents; begin one: zot swarm new "what is to be done"')
+        complain('no agents; start one: zot swarm new "fix the test"')
 
 
 def _line(summary: AgentSummary) -> str:
@@ -445,6 +493,76 @@ def _supervise() -> int:
     hide_keys(home_dir(os.environ), os.environ)
     slots = int(os.environ.get("ZOT_SWARM_SLOTS") or supervisor.SLOTS)
     return supervisor.supervise(folder, socket_path(folder), os.environ, slots)
+
+
+# --- many machines -----------------------------------------------------------------------------
+
+
+def _swarm() -> Path:
+    return Path(home_dir(os.environ)) / "swarm"
+
+
+def change_config(**changes: Any) -> TemporalConfig:
+    """Save the values that are not None; return the resulting settings."""
+    config = load_config(_swarm())
+    named = {name: value for name, value in changes.items() if value is not None}
+    if named:
+        config = replace(config, **named)
+        save_config(_swarm(), config)
+    return config
+
+
+def _temporal(swarm: object, arguments: argparse.Namespace) -> None:
+    if arguments.what == "dev":
+        _dev(arguments)
+    fields = TemporalConfig.__struct_fields__
+    config = change_config(**{n: value for n, value in vars(arguments).items() if n in fields})
+    if arguments.json:
+        say_json(config)
+        return
+    for name, value in asdict(config).items():
+        say(f"{name.replace('_', ' '):14} {value}")
+    say(f"{'workers use':14} {config.hub_url} with the token in {_swarm() / 'hub.token'}")
+    hub_token(_swarm())
+
+
+def _dev(arguments: argparse.Namespace) -> NoReturn:
+    database = "" if arguments.forget else str(ensure_dir(_swarm()) / "temporal.db")
+    command = server_command(database, arguments.port)
+    say(
+        f"Temporal at 127.0.0.1:{arguments.port}, its page at http://127.0.0.1:"
+        f"{arguments.port + 1000}; end it with Ctrl-C"
+    )
+    os.execve(command[0], command, without_keys(os.environ))
+
+
+def _worker(swarm: object, arguments: argparse.Namespace) -> None:
+    config = load_config(_swarm())
+    if arguments.queue:
+        config = replace(config, queue=arguments.queue)
+    token = os.environ.get("ZOT_SWARM_TOKEN", "")
+    if not token and not arguments.hub:
+        token = hub_token(_swarm())  # the tasks are submitted on this machine, too
+    if not token:
+        raise ConfigError(
+            "a worker on another machine needs ZOT_SWARM_TOKEN: the content of hub.token on the "
+            "machine that submits tasks (`zot swarm temporal config` shows its path)"
+        )
+    if arguments.slots < 1:
+        raise ConfigError(f"--slots must be at least 1, not {arguments.slots}")
+    folder = Path(arguments.folder or Path(home_dir(os.environ)) / "worker")
+    place = WorkerPlace(
+        folder=folder.absolute(),
+        hub=arguments.hub or config.hub_url,
+        token=token,
+        slots=arguments.slots,
+        repository=arguments.repository,
+        ca_file=arguments.ca_file,
+    )
+    hidden = ("ZOT_SWARM_TOKEN", "TEMPORAL_API_KEY")  # not for programs that agents run
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    hide_keys(home_dir(os.environ), os.environ, hidden)
+    run_worker(config, place, environment)
 
 
 # --- printing ----------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""`zot watch [FILE|-]`: the state of one stream of frames, live in a terminal, else as lines."""
+"""`zot watch [FILE|-]`: show the state of one stream of frames. `zot follow PATH`: print the frames
+of a durable session as they are written.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +15,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.bugs import complain
-from zot.cli.output import PlainParser
-from zot.errors import ConfigError
+from zot.cli.output import PlainParser, arg, flag, say_now
+from zot.errors import ConfigError, UsageError
 from zot.files import ensure_dir
 from zot.home import home_dir
 from zot.lines import LineSplitter, LineTooLong, ready
 from zot.observe import Observer, Status
 from zot.observe.facts import fields_of
 from zot.swarm import log as swarm_log
+from zot.wire.eventlog import follow_lines, log_path, tick
 
 if TYPE_CHECKING:
     from zot.swarm.log import LogWriter
 
 DESCRIPTION = (
-    "The state of one agent from its frames: thinking, running a tool, waiting, failed, idle."
+    "Show the state of one agent from its frames: thinking, running a tool, waiting, failed, idle."
 )
 EXAMPLE = 'zot --json "fix the test" | tee run.jsonl | zot watch'
+FOLLOW = """\
+Print the frames of a session that runs with --durable: the stored ones after SEQ, then new ones as
+they come. Reads only: any number of readers may follow at the same time.
+"""
 TICK = 0.25
 """Seconds between checks of the clock, or of a file that may have grown."""
 COLORS = {
@@ -42,26 +49,27 @@ COLORS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    parser = PlainParser(prog="zot watch", description=DESCRIPTION, epilog=EXAMPLE)
-    parser.add_argument("-f", action="store_true", help="go on with what is added to the file")
-    parser.add_argument(
-        "--share",
-        type=_name,
-        metavar="NAME",
-        help="also show it on the page of `zot glasspane`, under this name",
-    )
-    parser.add_argument(
-        "file",
-        nargs="?",
-        default="-",
-        help="lines as `zot rpc`, `zot --json`, pi, Claude Code (stream-json) or codex (--json) "
-        "write them; - or nothing: standard input",
+def watch(argv: Sequence[str]) -> int:
+    parser = PlainParser(prog="zot watch", description=DESCRIPTION, epilog=EXAMPLE).add(
+        flag("-f", help="go on with lines that are added to the file"),
+        arg(
+            "--share",
+            type=_name,
+            metavar="NAME",
+            help="also show it on the page of `zot glasspane`, under this name",
+        ),
+        arg(
+            "file",
+            nargs="?",
+            default="-",
+            help="lines of `zot rpc`, `zot --json`, pi, Claude Code (stream-json) or codex "
+            "(--json); - or nothing: standard input",
+        ),
     )
     options = parser.parse_args(argv[1:])
     fd = _open(options.file)
     try:
-        return watch(fd, follow=options.f, share=options.share)
+        return watch_stream(fd, follow=options.f, share=options.share)
     finally:
         if fd != 0:
             os.close(fd)
@@ -73,7 +81,7 @@ def _name(word: str) -> str:
     return word
 
 
-def watch(fd: int, *, follow: bool, share: str | None) -> int:
+def watch_stream(fd: int, *, follow: bool, share: str | None) -> int:
     """Show the stream to its end; return 1 if the agent failed or its frames stopped, else 0."""
     if not share:
         return _watch(fd, follow, None)
@@ -208,3 +216,34 @@ def _open(path: str) -> int:
         os.close(fd)
         raise ConfigError(f"cannot read {path!r}: it is a directory")
     return fd
+
+
+# --- zot follow ------------------------------------------------------------------------------
+
+
+def follow(argv: Sequence[str]) -> int:
+    parser = PlainParser(prog="zot follow", description=FOLLOW).add(
+        arg("session", help="the session file, as in `zot rpc --session`"),
+        arg(
+            "--from",
+            dest="after",
+            type=int,
+            default=0,
+            metavar="SEQ",
+            help="print frames after this `seq`",
+        ),
+        flag("--once", help="end after the last frame"),
+    )
+    options = parser.parse_args(argv[1:])
+    if not Path(log_path(options.session)).exists():
+        nothing = (
+            f"nothing is kept of {options.session!r}: only a run with --durable keeps its frames"
+        )
+        if options.once:
+            raise UsageError(f"zot follow: {nothing}")
+        complain(f"{nothing}; waiting for one")
+    for line in follow_lines(
+        options.session, options.after, (lambda: False) if options.once else tick
+    ):
+        say_now(line.decode().rstrip("\n"))
+    return 0

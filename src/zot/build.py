@@ -15,7 +15,7 @@ from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions, SharedHosts
-from zot.home import RPC_TOKEN, SWARM_TOKEN
+from zot.home import SWARM_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level
 from zot.provider.retry import RetryPolicy
@@ -36,10 +36,12 @@ from zot.runtime.redact import (
 from zot.runtime.runtime import Runtime, RuntimeParts
 from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
+from zot.settings.agents import SWARM, agent_plan, trusts_project
+from zot.settings.agents import agent_words as agent_words
 from zot.settings.options import Options, chosen
-from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup, resumed_by
+from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup
 from zot.settings.skills import skills_here
-from zot.settings.trust import ProjectRules, is_trusted, trust_path
+from zot.settings.trust import ProjectRules, trust_path
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
 from zot.text import Frozen
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
     from zot.swarm.tool import SwarmSource
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-SWARM = "swarm"
-"""Name of the swarm's tool; its package is loaded only where it is used."""
 
 
 class Additions(Frozen, kw_only=True):
@@ -101,70 +101,117 @@ def approval_for(
 
 def build_runtime(plan: Plan, client: RuntimeClient, added: Additions = NOTHING) -> Runtime:
     """Build a runtime that is ready for its first prompt. Sends nothing and starts no process."""
-    redactor = redactor_for(plan.setup, added.mcp_servers)
-    supervisor = _supervisor(plan.setup, redactor, owns_process=added.owns_process)
-    common = Common(plan, added, supervisor)
-    return _build(plan, client, added, common, common.depth, redactor, is_first=True)
+    return Builder(plan, added).first(client)
 
 
-def _build(
-    plan: Plan,
-    client: RuntimeClient,
-    added: Additions,
-    common: Common,
-    depth: int,
-    redactor: Redactor,
-    *,
-    is_first: bool,
-) -> Runtime:
-    """Build one of a process's runtimes; `depth`: the levels of agents that it may open."""
-    setup, approval = plan.setup, added.approval
-    models = plan.wrapping.models(RedactingModels(AvailableModels(setup), redactor))
-    task = _tasks(setup.options, common, depth)
-    swarm = _swarm(setup) if is_first else ()
-    wanted = _extension_options(setup, common.supervisor, added)
-    if added.check_extensions:
-        wanted.check()
-    extensions = Extensions(wanted, common.extension_hosts)
-    entries = added.mcp_servers or {}
-    later = wanted.any() or _has_servers(setup, entries)
-    builtin = _builtin(plan, common.supervisor, added.tools, later, owns_helper=is_first)
-    servers = McpServers(_mcp_options(setup, common.supervisor, builtin, entries))
-    if approval is not None:
-        approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
-        approval.also_ask(servers.subject)
-    skills = find_skills(setup)
-    hooks: tuple[Hook, ...] = (*added.hooks, extensions, *_spend_guard(setup, lambda: agent.model))
-    # The approval is last: a person is not prompted for a call that another guard refuses.
-    hooks = hooks if approval is None else (*hooks, approval)
-    agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
-    offered = _allows(setup.options, SkillTool.name)
-    texts = SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup))
-    parts = RuntimeParts(
-        models=models,
-        cwd=setup.cwd,
-        client=client,
-        listeners=plan.wrapping.listeners,
-        sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
-        sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
-        shell=builtin,
-        files=builtin,
-        approval=approval,
-        durable=_durable(setup, agent),
-        redactor=redactor,
-        agents=common.agents,
-        owns_agents=is_first,
-    )
-    runtime = Runtime(agent, parts)
-    for source in task:
-        source.use(runtime)
-    for agents in swarm:
-        agents.use(partial(conversation_of, runtime))
-    if plan.session is not None:  # go on with its model and reasoning level, unless a flag sets one
-        flags = setup.flags
-        named = bool(flags.model or flags.provider)
-        runtime.sessions.adopt(model=not named, level=flags.reasoning is None)
-    return runtime
+class Builder:
+    """Builds the runtimes of one process: the first, and further agents. They share the helper
+    process and the extensions of a directory."""
+
+    def __init__(self, plan: Plan, added: Additions) -> None:
+        self._plan = plan
+        self._added = added
+        self._redactor = redactor_for(plan.setup, added.mcp_servers)
+        self._supervisor = SharedSupervisor(self._redactor.secrets)
+        if added.owns_process:
+            key, names = plan.setup.options.api_key, plan.setup.secret_names()
+            self._supervisor = SharedSupervisor(
+                self._redactor.secrets, names, (key,) if key else ()
+            )
+        self._extension_hosts = SharedHosts()
+        self._agents = Agents(self.another)
+        tasks = plan.setup.options.tasks
+        self._depth = MAX_TASK_DEPTH if (added.tasks if tasks is None else tasks) else 0
+        """Levels of agents that the model may open below the first one."""
+
+    def first(self, client: RuntimeClient) -> Runtime:
+        return self._build(
+            self._plan, client, self._added, self._depth, self._redactor, is_first=True
+        )
+
+    def another(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
+        """Build an agent that an agent or a client opens; it does not share the first one's
+        sessions. Raises as `agent_plan`."""
+        own, names, guard = self._added.tools, request.tools, self._added.approval
+        if names is not None:
+            own = [tool for tool in own if tool.name in names]
+            own_names = {tool.name for tool in own}
+            request = replace(request, tools=tuple(name for name in names if name not in own_names))
+        changes = asdict(request)
+        depth = changes.pop("depth")
+        plan = agent_plan(self._plan, **changes)
+        approval = None
+        if guard is not None:
+            asks = request.approve
+            if asks is None:  # require at least the approvals of the first agent
+                asks = guard.and_also(plan.setup.options.approve)
+            approval = guard.another(asks, client)
+            if request.approve is None:  # the mode that the person has chosen applies here too
+                approval.mode = guard.mode
+        elif request.approve:
+            approval = approval_for(plan.setup.options, client, request.approve)
+        added = replace(self._added, sessions=None, keep=False, tools=own, approval=approval)
+        redactor = redactor_for(plan.setup, added.mcp_servers)
+        depth = self._depth if depth is None else depth
+        return self._build(plan, client, added, depth, redactor, is_first=False)
+
+    def _build(
+        self,
+        plan: Plan,
+        client: RuntimeClient,
+        added: Additions,
+        depth: int,
+        redactor: Redactor,
+        *,
+        is_first: bool,
+    ) -> Runtime:
+        """Build one runtime; `depth`: the levels of agents that it may open."""
+        setup, approval = plan.setup, added.approval
+        models = plan.wrapping.models(RedactingModels(AvailableModels(setup), redactor))
+        wanted = _extension_options(setup, self._supervisor, added)
+        if added.check_extensions:
+            wanted.check()
+        extensions = Extensions(wanted, self._extension_hosts)
+        entries = added.mcp_servers or {}
+        unknown_names = wanted.any() or _has_servers(setup, entries)
+        builtin = _builtin(plan, self._supervisor, added.tools, unknown_names, owns_helper=is_first)
+        servers = McpServers(_mcp_options(setup, self._supervisor, builtin, entries))
+        if approval is not None:
+            approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
+            approval.also_ask(servers.subject)
+        skills = find_skills(setup)
+        # The approval is last: a person is not prompted for a call that another guard refuses.
+        last = () if approval is None else (approval,)
+        hooks = (*added.hooks, extensions, *_spend_guard(setup, lambda: agent.model), *last)
+        agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
+        task = _tasks(setup.options, self._agents, depth)
+        swarm = _swarm(setup) if is_first else ()
+        offered = setup.options.allows(SkillTool.name)
+        texts = (SkillSource(skills, offered=offered), PromptSource(_prompt_folders(setup)))
+        parts = RuntimeParts(
+            models=models,
+            cwd=setup.cwd,
+            client=client,
+            listeners=plan.wrapping.listeners,
+            sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
+            sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
+            shell=builtin,
+            files=builtin,
+            approval=approval,
+            durable=_durable(setup, agent),
+            redactor=redactor,
+            agents=self._agents,
+            owns_agents=is_first,
+        )
+        runtime = Runtime(agent, parts)
+        for source in task:
+            source.use(runtime)
+        for agents in swarm:
+            agents.use(partial(conversation_of, runtime))
+        if plan.session is not None:  # go on with its model and level, unless a flag sets one
+            named = bool(setup.flags.model or setup.flags.provider)
+            runtime.sessions.adopt(model=not named, level=setup.flags.reasoning is None)
+        return runtime
 
 
 def _agent(
@@ -192,27 +239,18 @@ def _agent(
     return agent
 
 
-def _allows(options: Options, tool: str) -> bool:
-    """Return whether the agent may have the tool of this name."""
-    return not options.no_tools and (options.tools is None or tool in options.tools)
-
-
-def _trusts_project(setup: Setup) -> bool:
-    return setup.options.trust or is_trusted(setup.cwd, setup.around.home)
-
-
-def _tasks(options: Options, common: Common, depth: int) -> tuple[task_tool.TaskSource, ...]:
-    if depth <= 0 or not _allows(options, TASK):
+def _tasks(options: Options, agents: Agents, depth: int) -> tuple[task_tool.TaskSource, ...]:
+    if depth <= 0 or not options.allows(TASK):
         return ()
     from zot.runtime import task as task_tool
 
-    return (task_tool.TaskSource(common.agents, depth, options.tools),)
+    return (task_tool.TaskSource(agents, depth, options.tools),)
 
 
 def _swarm(setup: Setup) -> tuple[SwarmSource, ...]:
     """Return the source of the tool `swarm` if it is allowed. Agents opened by an agent lack it."""
     options = setup.options
-    if not options.swarm_budget or not _allows(options, SWARM):
+    if not options.swarm_budget or not options.allows(SWARM):
         return ()
     around = setup.around
     from zot.swarm import tool as swarm_tool
@@ -237,24 +275,6 @@ def conversation_of(runtime: Runtime) -> Conversation:
     )
 
 
-def agent_words(setup: Setup) -> tuple[str, ...]:
-    """Return the arguments for the `zot rpc` of a swarm agent that no file or variable gives it."""
-    options = setup.flags
-    script = setup.around.absolute(options.script) if options.script else ""
-    words: list[str] = []
-    for flag, value in (("--base-url", options.base_url), ("--script", script)):
-        if value:
-            words += [flag, value]
-    # Pass the guards, so that the agent may do no more than this one: its directory is not trusted.
-    guards = (*map(setup.around.absolute, options.ext), *_project_extensions(setup))
-    words += [word for folder in guards for word in ("--ext", folder)]
-    if options.tools is not None:
-        names = ",".join(name for name in options.tools if name != SWARM)
-        words += ["--tools", names] if names else ["--no-tools"]
-    switches = (("--no-ext", options.extensions), ("--no-mcp", options.mcp))
-    return (*words, *(flag for flag, switch in switches if switch is False))
-
-
 def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     if not setup.options.spend_file:
         return ()
@@ -262,109 +282,6 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     from zot.runtime.spend import SpendGuard
 
     return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
-
-
-class Common:
-    """Parts that the agents of one process share: the helper process, the extensions of a
-    directory, and the builder of further agents."""
-
-    def __init__(self, plan: Plan, added: Additions, supervisor: SharedSupervisor) -> None:
-        self._plan = plan
-        # Other agents do not share the first one's sessions.
-        self._added = replace(added, sessions=None, keep=False)
-        self.supervisor = supervisor
-        self.extension_hosts = SharedHosts()
-        self.agents = Agents(self._build)
-        tasks = plan.setup.options.tasks
-        self.depth = MAX_TASK_DEPTH if (added.tasks if tasks is None else tasks) else 0
-        """Levels of agents that the model may open below the first one."""
-
-    def _build(self, request: AgentRequest, client: RuntimeClient) -> Runtime:
-        own, names, first = self._added.tools, request.tools, self._added.approval
-        if names is not None:
-            own = [tool for tool in own if tool.name in names]
-            kept = {tool.name for tool in own}
-            request = replace(request, tools=tuple(name for name in names if name not in kept))
-        plan = plan_for(self._plan, request)
-        approval = None
-        if first is not None:
-            asks = request.approve
-            if asks is None:  # require at least the approvals of the first agent
-                asks = first.and_also(plan.setup.options.approve)
-            approval = first.another(asks, client)
-            if request.approve is None:  # the mode that the person has chosen applies here too
-                approval.mode = first.mode
-        elif request.approve:
-            approval = approval_for(plan.setup.options, client, request.approve)
-        added = replace(self._added, tools=own, approval=approval)
-        depth = self.depth if request.depth is None else request.depth
-        redactor = redactor_for(plan.setup, self._added.mcp_servers)
-        return _build(plan, client, added, self, depth, redactor, is_first=False)
-
-
-def plan_for(base: Plan, request: AgentRequest) -> Plan:
-    """Return the plan of another agent: the first agent's, changed by the request."""
-    setup = base.setup
-    path = setup.around.absolute(request.session) if request.session else ""
-    session = {"session": path, "continue_": False, "resume": False}
-    options = replace(
-        setup.flags,
-        cwd=os.path.join(setup.cwd, request.cwd),
-        no_session=not request.session,
-        durable=request.durable,
-        **session,
-        **_model_changes(setup, request),
-    )
-    if setup.around.absolute(options.cwd) != setup.cwd:
-        # Trust is for one directory; guards of the first agent also guard the other agents.
-        options = replace(options, trust=False, ext=(*options.ext, *_project_extensions(setup)))
-    if request.limits is not None:
-        limits = asdict(request.limits)
-        options = replace(options, **{name: value for name, value in limits.items() if value})
-    if request.tools is not None:
-        options = replace(options, tools=request.tools, no_tools=not request.tools)
-    if request.approve is not None:
-        options = replace(options, approve=request.approve)
-    if request.jail is not None:
-        options = replace(options, jail=request.jail)
-    resumed = resumed_by(options, setup.around)
-    try:
-        last = resumed.last_model if resumed is not None else None
-        return Plan(setup.derived(options, last), resumed, base.wrapping)
-    except BaseException:
-        if resumed is not None:
-            resumed.close()
-        raise
-
-
-def _project_extensions(setup: Setup) -> list[str]:
-    """Return the folders of a trusted project's extensions."""
-    folder = f"{setup.cwd}/.zot/extensions"
-    if setup.options.extensions is False or not os.path.isdir(folder):
-        return []
-    if not _trusts_project(setup):
-        return []
-    paths = (f"{folder}/{name}" for name in sorted(os.listdir(folder)))
-    return [path for path in paths if os.path.isfile(f"{path}/extension.json")]
-
-
-def _model_changes(setup: Setup, request: AgentRequest) -> dict[str, str]:
-    """Return the flags of the requested model. By default the model is that of the session, or of
-    the first agent."""
-    if request.session and not (request.provider or request.model):
-        return {}
-    wanted = request.provider
-    if wanted and wanted != setup.info.name:
-        wanted = setup.known.provider(wanted).name
-    if wanted and wanted != setup.info.name:
-        # A key and an address from the command line are only for the provider named there.
-        alone = {"api_key": "", "base_url": "", "script": ""}
-        return {"provider": wanted, "model": request.model, **alone}
-    return {
-        "provider": setup.info.name,
-        "model": request.model or setup.model.id,
-        "base_url": setup.base_url,
-    }
 
 
 def _durable(setup: Setup, agent: Agent) -> Durable | None:
@@ -383,13 +300,6 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
             "durable run: copy it with `zot sessions import`, or begin another one"
         )
     return Durable(agent, on_crash=chosen(options, "on_crash"))
-
-
-def _supervisor(setup: Setup, redactor: Redactor, *, owns_process: bool) -> SharedSupervisor:
-    if not owns_process:
-        return SharedSupervisor(redactor.secrets)
-    key = setup.options.api_key
-    return SharedSupervisor(redactor.secrets, secret_names(setup), (key,) if key else ())
 
 
 # --- tools -----------------------------------------------------------------------------------
@@ -417,7 +327,7 @@ def _builtin(
         setup.cwd,
         setup.around,
         names,
-        secret_names(setup),
+        setup.secret_names(),
         supervisor,
         jail=options.jail,
         owns_helper=owns_helper,
@@ -434,9 +344,9 @@ def _extension_options(
         around=setup.around,
         explicit=options.ext,
         search=options.extensions is not False,
-        trusted=lambda: _trusts_project(setup),
+        trusted=partial(trusts_project, setup),
         names=() if options.no_tools else options.tools,
-        secrets=secret_names(setup),
+        secrets=setup.secret_names(),
         reserved=frozenset(
             (*(tool.name for tool in added.tools), *NAMES, *BACKGROUND, SkillTool.name, TASK, SWARM)
         ),
@@ -458,9 +368,9 @@ def _mcp_options(
         environ=setup.around.environ,
         entries=entries,
         files=options.mcp is not False,
-        trusted=lambda: _trusts_project(setup),
+        trusted=partial(trusts_project, setup),
         names=() if options.no_tools else options.tools,
-        keys=secret_names(setup),
+        keys=setup.secret_names(),
         shorten=builtin.shorten,
         hide=supervisor.hide,
         secrets=supervisor.secrets,
@@ -469,10 +379,14 @@ def _mcp_options(
     )
 
 
+def _server_files(setup: Setup) -> tuple[str, str]:
+    return f"{setup.around.home}/mcp.json", f"{setup.cwd}/.mcp.json"
+
+
 def _has_servers(setup: Setup, entries: Mapping[str, Json]) -> bool:
     """Return whether there can be tools of MCP servers, whose names are not known yet."""
-    files = (f"{setup.cwd}/.mcp.json", f"{setup.around.home}/mcp.json")
-    return bool(entries) or (setup.options.mcp is not False and any(map(os.path.exists, files)))
+    reads_files = setup.options.mcp is not False
+    return bool(entries) or (reads_files and any(map(os.path.exists, _server_files(setup))))
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:
@@ -499,7 +413,7 @@ def _prompt_folders(setup: Setup) -> list[SkillFolder]:
     """Return the folders of prompt files; the project's only if it is trusted."""
     project = os.path.join(setup.cwd, ".zot", "prompts")
     folders = [SkillFolder(os.path.join(setup.around.home, "prompts"))]
-    if os.path.isdir(project) and _trusts_project(setup):
+    if os.path.isdir(project) and trusts_project(setup):
         folders.insert(0, SkillFolder(project, inside=setup.cwd))
     return folders
 
@@ -553,7 +467,7 @@ def prompt_for(setup: Setup, skills: Sequence[Skill] = (), servers: str = "") ->
         replacement=options.system_prompt,
         appended=options.append_system_prompt,
         context_files=options.context_files is not False,
-        skills=manifest(skills) if _allows(options, SkillTool.name) else "",
+        skills=manifest(skills) if options.allows(SkillTool.name) else "",
         servers=servers,
     )
 
@@ -562,36 +476,22 @@ def redactor_for(setup: Setup, entries: Mapping[str, Json] | None = None) -> Red
     """Return a redactor that knows all keys of this user, not only the one in use, and the secrets
     of MCP servers (`entries`: those of an embedding program), of the swarm and of the page."""
     environ, home = setup.around.environ, setup.around.home
-    secrets = given_secrets(setup.key, (*secret_names(setup), SWARM_TOKEN), environ)
+    secrets = given_secrets(setup.key, (*setup.secret_names(), SWARM_TOKEN), environ)
     secrets |= setup.known.written_keys(environ)
     secrets |= {password_in(environ.get(name, "")) for name in PROXIES}
     secrets |= {password_in(setup.base_url)}
     if entries:
         secrets |= _server_secrets(setup, entries)
-    files = (f"{home}/mcp.json", f"{setup.cwd}/.mcp.json", trust_path(home))
-    token = f"{home}/swarm/hub.token"
-    return Redactor(
-        secrets,
-        home,
-        (
-            SecretFile(files, lambda: _server_secrets(setup, {})),
-            SecretFile((token,), partial(read_token, token)),
-        ),
-    )
+    paths, token = (*_server_files(setup), trust_path(home)), f"{home}/swarm/hub.token"
+    servers = SecretFile(paths, lambda: _server_secrets(setup, {}))
+    return Redactor(secrets, home, (servers, SecretFile((token,), partial(read_token, token))))
 
 
 def _server_secrets(setup: Setup, entries: Mapping[str, Json]) -> set[str]:
-    around = setup.around
-    paths = (f"{around.home}/mcp.json", f"{setup.cwd}/.mcp.json")
-    if not entries and not any(map(os.path.exists, paths)):
+    if not entries and not any(map(os.path.exists, _server_files(setup))):
         return set()
     from zot.mcp.config import configured_secrets
 
-    return configured_secrets(
-        setup.cwd, around.home, around.environ, entries, trusted=_trusts_project(setup)
-    )
-
-
-def secret_names(setup: Setup) -> frozenset[str]:
-    """Return the names of variables that no child process may see."""
-    return setup.known.key_variables(setup.around.environ) | {RPC_TOKEN}
+    home, environ = setup.around.home, setup.around.environ
+    trusted = trusts_project(setup)
+    return configured_secrets(setup.cwd, home, environ, entries, trusted=trusted)

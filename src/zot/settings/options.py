@@ -243,6 +243,10 @@ class Options(Frozen, kw_only=True):
     export: Annotated[str, Setting("text", "write a session file as a page", "FILE [OUT]")] = ""
 # fmt: on
 
+    def allows(self, tool: str) -> bool:
+        """Return whether the agent may have the tool of this name."""
+        return not self.no_tools and (self.tools is None or tool in self.tools)
+
 
 def _declared() -> dict[str, Setting]:
     settings: dict[str, Setting] = {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
-from zot.home import Surroundings
+from zot.home import RPC_TOKEN, Surroundings
 from zot.provider import address
 from zot.provider.catalog import notices
 from zot.provider.model import Model, always_thinks, cannot_be_off
@@ -79,6 +79,10 @@ class Setup(Frozen):
             cwd = working_directory(options.cwd, self.around)
             return replace(self, options=options, flags=options, cwd=cwd)
         return resolve(options, self.around, session_model)
+
+    def secret_names(self) -> frozenset[str]:
+        """Return the names of variables that no child process may see."""
+        return self.known.key_variables(self.around.environ) | {RPC_TOKEN}
 
     # --- models of this provider ---------------------------------------------------------------
 

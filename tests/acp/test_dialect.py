@@ -14,7 +14,8 @@ from support.acp import AcpSchema, outline
 from zot.acp import calls, commands, shapes
 from zot.acp.commands import SessionAbilities, lenient
 from zot.acp.session import prompt_content
-from zot.acp.updates import UpdateEncoder, fault_of, history, outcome
+from zot.acp.shapes import fault_of
+from zot.acp.updates import UpdateEncoder, history, outcome
 from zot.core import events
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
 from zot.core.tool import title_of

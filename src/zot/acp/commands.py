@@ -60,22 +60,22 @@ class ClientAbilities(_Lenient):
         return self.auth.terminal or self.meta.get("terminal-auth") is True
 
 
-# --- requests --------------------------------------------------------------------------------
+# --- requests: the tag of a struct is its method ---------------------------------------------
 
 
-class Initialize(_Lenient):
+class Initialize(_Lenient, tag="initialize"):
     protocol_version: int
     client_capabilities: ClientAbilities = ClientAbilities()
 
 
-class Authenticate(_Lenient):
+class Authenticate(_Lenient, tag="authenticate"):
     method_id: str
 
 
-class Logout(_Lenient): ...
+class Logout(_Lenient, tag="logout"): ...
 
 
-class NewSession(_Lenient):
+class NewSession(_Lenient, tag="session/new"):
     cwd: str
     mcp_servers: tuple[JsonObject, ...] = ()
     """Raw entries of the client; the MCP client parses them."""
@@ -90,33 +90,33 @@ class StoredSession(OfSession):
     mcp_servers: tuple[JsonObject, ...] = ()
 
 
-class LoadSession(StoredSession): ...
+class LoadSession(StoredSession, tag="session/load"): ...
 
 
-class ResumeSession(StoredSession): ...
+class ResumeSession(StoredSession, tag="session/resume"): ...
 
 
-class ListSessions(_Lenient):
+class ListSessions(_Lenient, tag="session/list"):
     cwd: str | None = None
     cursor: str | None = None
 
 
-class CloseSession(OfSession): ...
+class CloseSession(OfSession, tag="session/close"): ...
 
 
-class DeleteSession(OfSession): ...
+class DeleteSession(OfSession, tag="session/delete"): ...
 
 
-class Prompt(OfSession):
+class Prompt(OfSession, tag="session/prompt"):
     prompt: list[Any]
-    """Content blocks; content.py parses them."""
+    """Content blocks; session.py parses them."""
 
 
-class SetMode(OfSession):
+class SetMode(OfSession, tag="session/set_mode"):
     mode_id: str
 
 
-class SetConfigOption(OfSession):
+class SetConfigOption(OfSession, tag="session/set_config_option"):
     config_id: str
     value: str | bool
 
@@ -124,10 +124,10 @@ class SetConfigOption(OfSession):
 # --- notifications ---------------------------------------------------------------------------
 
 
-class Cancel(OfSession): ...
+class Cancel(OfSession, tag="session/cancel"): ...
 
 
-class CancelRequest(_Lenient):
+class CancelRequest(_Lenient, tag="$/cancel_request"):
     request_id: RpcId
 
 
@@ -143,25 +143,15 @@ SlowRequest = (
 )
 """Requests that read files, start things or wait; each is answered by its own thread."""
 AcpRequest = Initialize | Prompt | SetMode | SetConfigOption | SlowRequest
-REQUESTS: Mapping[str, type[AcpRequest]] = {
-    "initialize": Initialize,
-    "authenticate": Authenticate,
-    "logout": Logout,
-    "session/new": NewSession,
-    "session/load": LoadSession,
-    "session/resume": ResumeSession,
-    "session/list": ListSessions,
-    "session/close": CloseSession,
-    "session/delete": DeleteSession,
-    "session/prompt": Prompt,
-    "session/set_mode": SetMode,
-    "session/set_config_option": SetConfigOption,
-}
 AcpNotification = Cancel | CancelRequest
-NOTIFICATIONS: Mapping[str, type[AcpNotification]] = {
-    "session/cancel": Cancel,
-    "$/cancel_request": CancelRequest,
-}
+
+
+def _by_method(*kinds: Any) -> dict[str, Any]:
+    return {kind.__struct_config__.tag: kind for kind in kinds}
+
+
+REQUESTS: Mapping[str, type[AcpRequest]] = _by_method(*get_args(AcpRequest))
+NOTIFICATIONS: Mapping[str, type[AcpNotification]] = _by_method(*get_args(AcpNotification))
 
 
 def read_request(method: str, params: Raw) -> AcpRequest:

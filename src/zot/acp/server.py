@@ -14,6 +14,7 @@ from msgspec import Raw
 from zot import __version__, jsonrpc
 from zot.acp import commands
 from zot.acp.commands import LOGIN, AcpRequest, ClientAbilities, SlowRequest
+from zot.acp.shapes import fault_of
 from zot.cancel import Cancel
 from zot.errors import ZotError
 from zot.home import Surroundings, own_command
@@ -55,9 +56,7 @@ class AcpServer(JsonRpcServer):
         self.answering(id, lambda: self._take(id, commands.read_request(method, params)))
 
     def fault_of(self, error: ZotError) -> jsonrpc.RpcFault:
-        from zot.acp import updates
-
-        return updates.fault_of(error)
+        return fault_of(error)
 
     def _take(self, id: jsonrpc.RpcId, request: AcpRequest) -> None:
         match request:

@@ -17,13 +17,12 @@ from urllib.parse import unquote
 from msgspec.structs import asdict
 
 from zot.acp import calls, options, shapes
-from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent
+from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent, fault_of
 from zot.acp.updates import (
     PROGRESS_PAUSE,
     RunOutcome,
     UpdateEncoder,
     call_ids,
-    fault_of,
     history,
     new_id,
     outcome,

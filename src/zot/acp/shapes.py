@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from zot.errors import AuthError, ProviderError, ZotError
+from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
 from zot.text import Frozen
 
 # Error codes that the protocol adds to those of JSON-RPC.
@@ -284,3 +286,19 @@ class ListedSession(Shape):
 class SessionsListed(Shape):
     sessions: tuple[ListedSession, ...]
     next_cursor: str | None = None
+
+
+# --- errors ----------------------------------------------------------------------------------
+
+
+def fault_of(error: ZotError) -> RpcFault:
+    """Convert an error for the protocol; `data` holds zot's error code."""
+    code = INTERNAL_ERROR
+    refused_key = isinstance(error, ProviderError) and error.status in (401, 403)
+    if isinstance(error, AuthError) or refused_key:
+        code = AUTH_REQUIRED
+    elif error.code in ("invalid_params", "usage", "config"):
+        code = INVALID_PARAMS
+    elif error.code == "not_found":
+        code = NOT_FOUND
+    return RpcFault(code, str(error), {"code": error.code})

@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from zot.acp import calls, shapes
 from zot.acp.commands import SessionAbilities
-from zot.acp.shapes import AUTH_REQUIRED, NOT_FOUND, AgentChunk, SessionUpdate, TextContent
+from zot.acp.shapes import AgentChunk, SessionUpdate, TextContent, fault_of
 from zot.core import events
 from zot.core.changes import ShownChange
 from zot.core.events import Event
 from zot.core.session import Cleared, Entry, Replaced, ResultNote
 from zot.core.tool import shortened, title_of
-from zot.errors import AuthError, LimitError, ProviderError, ZotError
-from zot.jsonrpc import INTERNAL_ERROR, INVALID_PARAMS, RpcFault
+from zot.errors import LimitError, ZotError
+from zot.jsonrpc import RpcFault
 from zot.provider.types import (
     Image,
     Message,
@@ -359,19 +359,6 @@ def outcome(stop: Stop, error: ZotError | None, *, cut: bool) -> RunOutcome:
         # The protocol's `refusal` means that the prompt is discarded, but it is not.
         return RunOutcome(said=str(error))
     return RunOutcome(fault=fault_of(error))
-
-
-def fault_of(error: ZotError) -> RpcFault:
-    """Convert an error for the protocol; `data` holds zot's error code."""
-    code = INTERNAL_ERROR
-    refused_key = isinstance(error, ProviderError) and error.status in (401, 403)
-    if isinstance(error, AuthError) or refused_key:
-        code = AUTH_REQUIRED
-    elif error.code in ("invalid_params", "usage", "config"):
-        code = INVALID_PARAMS
-    elif error.code == "not_found":
-        code = NOT_FOUND
-    return RpcFault(code, str(error), {"code": error.code})
 
 
 # --- stored sessions -------------------------------------------------------------------------

@@ -51,8 +51,8 @@ class McpGone(McpError):
 
 
 class Patience:
-    """How long to wait for a request: until `cancel`, or `seconds` after it was sent and after each
-    progress notification, and at most `most` in total."""
+    """Limits of the wait for a request: until `cancel`, or `seconds` after it was sent and after
+    each progress notification, and at most `most` in total."""
 
     def __init__(self, seconds: float, cancel: Cancel, most: float | None = None) -> None:
         self.seconds = seconds

@@ -185,7 +185,7 @@ def _fetched(addresses: Iterable[str], kind: type[Json], server: str) -> Json:
             try:
                 return msgspec.convert(answer.fields, kind)
             except msgspec.ValidationError as error:
-                raise AuthError(f"{address!r} makes no sense: {error}") from error
+                raise AuthError(f"{address!r} holds invalid metadata: {error}") from error
     return None
 
 

@@ -7,7 +7,7 @@ affecting the others.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -23,8 +23,6 @@ LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Versions with a handshake, newest first."""
 MODERN_ERRORS = (-32020, -32021, -32022)
 """Error codes of servers without a handshake only."""
-UNSUPPORTED_VERSION = -32022
-URL_ELICITATION = -32042
 
 META = "io.modelcontextprotocol/"
 MAX_PAGES = 50
@@ -280,7 +278,3 @@ def decoded(raw: Raw) -> dict[str, Json]:
     except (msgspec.MsgspecError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def names(tools: Sequence[McpToolInfo]) -> list[str]:
-    return [tool.name for tool in tools]

@@ -1,4 +1,4 @@
-"""One server: started on demand, its lists cached, its whole process tree ended on close."""
+"""A server: started on demand, its lists cached, its whole process tree ended on close."""
 
 from __future__ import annotations
 
@@ -191,10 +191,9 @@ class McpServer:
         self._parts.on_change(self)
         self._spawn("start", self._start)
 
-    def wait_listed(self, deadline: float, cancel: Cancel) -> bool:
+    def wait_listed(self, deadline: float, cancel: Cancel) -> None:
         """Wait until its lists are known or its start has failed. Raises Cancelled."""
         self._wait(lambda: self.listed is None and self._starting, deadline, cancel)
-        return self.listed is not None
 
     def wait_done(self, deadline: float, cancel: Cancel) -> None:
         """Wait until its start has succeeded or failed. Raises Cancelled."""
@@ -317,7 +316,7 @@ class McpServer:
         except McpGone:
             pass  # the next call reports it
         except ZotError as error:
-            self._log().note(f"its lists cannot be had: {error}")
+            self._log().note(f"its lists cannot be fetched: {error}")
         except Cancelled:
             pass
 
@@ -329,7 +328,7 @@ class McpServer:
         a server that ended halfway may have carried out the call.
 
         Raises:
-            McpError: it failed, or cannot be had.
+            McpError: it failed, or is unavailable.
             Cancelled: the turn was aborted meanwhile.
         """
         connection = self.connection(cancel)

@@ -196,7 +196,7 @@ class StdioLink:
     def _take(self, line: bytes | LineTooLong) -> bool:
         """Take a line of the server; False: it is invalid."""
         if isinstance(line, LineTooLong):
-            # It could be the answer to any pending request.
+            # The line could be the answer to any pending request.
             text = f"it sent a line of more than {line.limit} bytes"
             self.peer.fail_open(RpcFault(LINE_TOO_LONG, text))
             return False

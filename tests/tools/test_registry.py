@@ -76,7 +76,11 @@ def test_the_registry_loads_no_tool_and_nothing_heavy() -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert not loaded & heavy - set(bare.stdout.split())
-    assert {name for name in loaded if name.startswith("zot.tools.")} == {"zot.tools.registry"}
+    assert {name for name in loaded if name.startswith("zot.tools.")} == {
+        "zot.tools.registry",
+        "zot.tools.process",
+        "zot.tools.process.background",
+    }
 
 
 def test_the_helper_ends_with_a_host_that_never_closes_it() -> None:

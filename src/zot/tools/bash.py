@@ -18,7 +18,7 @@ from zot.provider.types import Json, Text
 from zot.text import whole_characters
 from zot.tools.place import Job, Place
 from zot.tools.process.background import Background
-from zot.tools.process.output import Capture, Live
+from zot.tools.process.output import Capture, Decoder, Live
 from zot.tools.process.supervisor import ProcessResult, Supervisor
 
 MARKERS = {
@@ -66,13 +66,13 @@ class Bash:
         self._supervisor = supervisor
         self._secret_names = secret_names
         self._secrets = secrets
-        self._background = background or Background(lambda: None)
+        self._background = background or Background()
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         command, timeout = _arguments(args)
         context.cancel.check()
         if args.get("background") is True:
-            return self._background.start(command, partial(self._start, command, timeout))
+            return self._background.start(command, partial(self._decoded, command, timeout))
         live = Live(context.progress)
         result, capture = self._captured(command, timeout, live, context.cancel)
         if capture.path is not None:
@@ -92,6 +92,16 @@ class Bash:
             full_output="" if capture.path is None else str(capture.path),
         )
 
+    def shorten(self, text: str) -> str:
+        """Return a text that is too long with its head and its tail only, and write all of it to a
+        file that the model may read."""
+        capture = Capture(self._place.temporary, self._secrets())
+        capture.feed(text.encode("utf-8", "replace"))
+        capture.close()
+        if capture.path is not None:
+            self._place.offer(capture.path)
+        return capture.text() if capture.truncated else text
+
     def _captured(
         self, command: str, timeout: float | None, live: Live, cancel: Cancel
     ) -> tuple[ProcessResult, Capture]:
@@ -107,6 +117,16 @@ class Bash:
         finally:
             capture.close()
         return result, capture
+
+    def _decoded(
+        self, command: str, timeout: float | None, take: Callable[[str], None], cancel: Cancel
+    ) -> ProcessResult:
+        """Run a command; `take` gets its output as text."""
+        decoder = Decoder()
+        try:
+            return self._start(command, timeout, lambda data: take(decoder.feed(data)), cancel)
+        finally:
+            take(decoder.feed(b"", final=True))
 
     def _start(
         self, command: str, timeout: float | None, take: Callable[[bytes], None], cancel: Cancel

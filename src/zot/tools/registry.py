@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
 from zot.errors import ConfigError
 from zot.provider.types import Json
+from zot.tools.process.background import Background
 
 if TYPE_CHECKING:
     from zot.tools import place
-    from zot.tools.process import background, supervisor
+    from zot.tools.process import supervisor
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ T = TypeVar("T")
 TEXT = {"type": "string"}
 
 
-def _told(kind: str, description: str) -> dict[str, Json]:
+def _property(kind: str, description: str) -> dict[str, Json]:
     return {"type": kind, "description": description}
 
 
@@ -34,14 +35,14 @@ EDIT = {
     "required": ["oldText", "newText"],
 }
 JAILED = " Jailed: only the working directory can be written, without .git; no network."
-TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
+SPECS: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     "read": (
         "Read a text file (at most 2000 lines or 50 KB a call; read on with offset), or view an"
         " image (png, jpeg, gif, webp).",
         {
             "path": TEXT,
-            "offset": _told("integer", "first line, from 1"),
-            "limit": _told("integer", "number of lines"),
+            "offset": _property("integer", "first line, from 1"),
+            "limit": _property("integer", "number of lines"),
         },
         ["path"],
     ),
@@ -61,8 +62,8 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         " processes are stopped. Long output is cut in the middle and kept in a file.",
         {
             "command": TEXT,
-            "timeout": _told("number", "seconds; default none"),
-            "background": _told("boolean", "for servers: do not wait"),
+            "timeout": _property("number", "seconds; default none"),
+            "background": _property("boolean", "for servers: do not wait"),
         },
         ["command"],
     ),
@@ -71,8 +72,8 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         " .gitignore.",
         {
             "pattern": TEXT,
-            "path": _told("string", "directory to search"),
-            "hidden": _told("boolean", "include dot files"),
+            "path": _property("string", "directory to search"),
+            "hidden": _property("boolean", "include dot files"),
         },
         ["pattern"],
     ),
@@ -80,17 +81,17 @@ TOLD: dict[str, tuple[str, dict[str, Json], list[str]]] = {
         "Search file contents by regular expression, line by line; respects .gitignore.",
         {
             "pattern": TEXT,
-            "path": _told("string", "file or directory to search"),
-            "glob": _told("string", "only files like this, e.g. *.py"),
+            "path": _property("string", "file or directory to search"),
+            "glob": _property("string", "only files like this, e.g. *.py"),
             "ignore_case": {"type": "boolean"},
             "literal": {"type": "boolean"},
-            "context": _told("integer", "lines around each match"),
-            "limit": _told("integer", "default 100"),
+            "context": _property("integer", "lines around each match"),
+            "limit": _property("integer", "default 100"),
         },
         ["pattern"],
     ),
 }
-NAMES = tuple(TOLD)
+NAMES = tuple(SPECS)
 MODULES = {
     "read": "read",
     "write": "edit.edit",
@@ -170,48 +171,26 @@ class SharedSupervisor:
             self._once.made.close()
 
 
-class SharedBackground:
-    """The background commands of a runtime; loaded with the first command."""
-
-    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
-        self._on_first = on_first
-        self._once = Once(self._make)
-        self.get = self._once.get
-
-    def _make(self) -> background.Background:
-        from zot.tools.process import background
-
-        return background.Background(self._on_first)
-
-    @property
-    def used(self) -> bool:
-        return self._once.made is not None and self._once.made.used
-
-    def end_all(self) -> None:
-        if self._once.made is not None:
-            self._once.made.end_all()
-
-
 class SharedPlace:
-    """The one Place of a runtime's tools. A jail keeps them inside the working directory and away
-    from zot's own directory with its secrets."""
+    """The one Place of a runtime's tools, made when one of them is first called. A jail keeps them
+    inside the working directory and away from zot's own directory `home` with its secrets."""
 
     def __init__(
         self, cwd: str, environ: Mapping[str, str], *, jail: bool = False, home: str = ""
     ) -> None:
         self.jail = jail
-        self.get = Once(lambda: _place(cwd, environ, home if jail else None)).get
+        self._parts = cwd, environ
+        self._home = home
+        self.get = Once(self._make).get
 
+    def _make(self) -> place.Place:
+        if self.jail:
+            from zot.tools.jail.jail import Jail
 
-def _place(cwd: str, environ: Mapping[str, str], home: str | None) -> place.Place:
-    """Make the Place. `home`: zot's directory, kept from a jail's tools; None: no jail."""
-    if home is not None:
-        from zot.tools.jail.jail import Jail
+            return Jail(*self._parts, self._home)
+        from zot.tools.place import Place
 
-        return Jail(cwd, environ, home)
-    from zot.tools.place import Place
-
-    return Place(cwd, environ)
+        return Place(*self._parts)
 
 
 class Builtin:
@@ -219,7 +198,7 @@ class Builtin:
     call makes a new instance with the arguments from `parts`."""
 
     def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[object, ...]]) -> None:
-        description, properties, required = TOLD[name]
+        description, properties, required = SPECS[name]
         self.name = name
         self.description = description + (JAILED if jailed and name == "bash" else "")
         self.schema: dict[str, Json] = {
@@ -248,7 +227,7 @@ class Builtin:
 class BackgroundTool:
     """The tools `bash_output` and `bash_kill`."""
 
-    def __init__(self, name: str, background: SharedBackground) -> None:
+    def __init__(self, name: str, background: Background) -> None:
         self.name = name
         self.description = BACKGROUND[name]
         self.schema: dict[str, Json] = {
@@ -259,8 +238,9 @@ class BackgroundTool:
         self._background = background
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
-        commands, id = self._background.get(), str(args.get("id", ""))
-        return commands.kill(id) if self.name == "bash_kill" else commands.output(id)
+        id = str(args.get("id", ""))
+        kills = self.name == "bash_kill"
+        return self._background.kill(id) if kills else self._background.output(id)
 
 
 def builtin_tools(
@@ -268,7 +248,7 @@ def builtin_tools(
     names: Sequence[str] | None = None,
     secret_names: frozenset[str] = frozenset(),
     supervisor: SharedSupervisor | None = None,
-    background: SharedBackground | None = None,
+    background: Background | None = None,
 ) -> list[Tool]:
     """Return the tools with these names, in the order of their definition; all of them for None.
 
@@ -279,14 +259,14 @@ def builtin_tools(
         ConfigError: an unknown tool name, or a directory that cannot be a jail.
     """
     shared = supervisor or SharedSupervisor()
-    later = background or SharedBackground()
+    later = background or Background()
     if place.jail:
         place.get()  # so that an unsuitable directory fails now, not at the first call
 
     def for_bash() -> tuple[object, ...]:
         supervisor = shared.get()
         supervisor.get_ready()  # the helper starts while the rest is loaded
-        return place.get(), supervisor, secret_names, shared.secrets, later.get()
+        return place.get(), supervisor, secret_names, shared.secrets, later
 
     parts: dict[str, Callable[[], tuple[object, ...]]] = {
         "bash": for_bash,

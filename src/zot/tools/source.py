@@ -13,10 +13,12 @@ from zot.errors import CommandError
 from zot.home import Surroundings
 from zot.provider.types import ToolCall
 from zot.tools import registry
+from zot.tools.process.background import Background
 
 if TYPE_CHECKING:
     from zot.core.changes import PlannedChange
     from zot.core.shell import Program, ShellOutput, Tell
+    from zot.tools.bash import Bash
     from zot.tools.edit.edit import EditedFiles
     from zot.tools.jail.jail import Jail
 
@@ -55,7 +57,7 @@ class BuiltinTools(ReadySource):
         self._place = registry.SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
-        self._background = registry.SharedBackground(self._tools_changed)
+        self._background = Background(self._tools_changed)
         self._later = [
             registry.BackgroundTool(name, self._background) for name in registry.BACKGROUND
         ]
@@ -135,25 +137,16 @@ class BuiltinTools(ReadySource):
         self._background.end_all()
 
     def shorten(self, text: str) -> str:
-        """Shorten a text as `bash` does: if it is too long, keep its head and its tail, and write
-        all of it to a file that the model may read."""
-        if len(text) < SHORT:
-            return text
-        place = self._place.get()
-        from zot.tools.process import output
-
-        capture = output.Capture(place.temporary, self._supervisor.secrets())
-        capture.feed(text.encode("utf-8", "replace"))
-        capture.close()
-        if capture.path is not None:
-            place.offer(capture.path)
-        return capture.text() if capture.truncated else text
+        """Shorten a text as `bash` does its output."""
+        return text if len(text) < SHORT else self._bash().shorten(text)
 
     def run(self, command: str, show: Callable[[str], None], cancel: Cancel) -> ShellOutput:
         if not command.strip() or "\0" in command:
             raise CommandError("the command is empty, or holds a NUL character")
-        place, shared = self._place.get(), self._supervisor
-        from zot.tools import bash
+        return self._bash().run_typed(command, show, cancel)
 
-        tool = bash.Bash(place, shared.get(), self._secret_names, shared.secrets)
-        return tool.run_typed(command, show, cancel)
+    def _bash(self) -> Bash:
+        from zot.tools.bash import Bash
+
+        shared = self._supervisor
+        return Bash(self._place.get(), shared.get(), self._secret_names, shared.secrets)

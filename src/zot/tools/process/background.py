@@ -9,13 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolOutput
 from zot.errors import ToolError, ZotError
 from zot.provider.types import Json, Text
-from zot.tools.process.output import Decoder
-from zot.tools.process.supervisor import ProcessResult
+
+if TYPE_CHECKING:
+    from zot.tools.process.supervisor import ProcessResult
 
 AT_ONCE = 8
 REMEMBERED = 32
@@ -25,7 +27,7 @@ FIRST_LOOK = 0.3
 """Seconds to wait after the start: most commands that cannot work have failed by then."""
 END_SECONDS = 10.0
 
-Start = Callable[[Callable[[bytes], None], Cancel], ProcessResult]
+Start = Callable[[Callable[[str], None], Cancel], "ProcessResult"]
 """Runs a command to its end; takes a callback for its output and a Cancel that ends it."""
 
 
@@ -39,7 +41,6 @@ class Running:
         self._command = command
         self._start = start
         self._began = time.monotonic()
-        self._decoder = Decoder()
         self._lock = threading.Lock()
         self._new = ""
         self._dropped = 0
@@ -53,12 +54,11 @@ class Running:
         except ZotError as error:
             self._failure = str(error)
         finally:
-            self._take(b"", final=True)
             self.ended.set()
 
-    def _take(self, data: bytes, final: bool = False) -> None:
+    def _take(self, text: str) -> None:
         with self._lock:
-            text = self._new + self._decoder.feed(data, final)
+            text = self._new + text
             self._new = text[-KEPT:]
             self._dropped += len(text) - len(self._new)
 
@@ -87,7 +87,7 @@ class Running:
 class Background:
     """The background commands of a session, by their ids."""
 
-    def __init__(self, on_first: Callable[[], None]) -> None:
+    def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
         """`on_first` is called when the first command has started."""
         self._on_first = on_first
         self._commands: dict[str, Running] = {}

@@ -2,8 +2,7 @@ import pytest
 
 from zot.errors import ConfigError
 from zot.tui.keymap import keymap_with
-from zot.tui.palette import is_light, theme_of
-from zot.tui.theme import Painter, Theme
+from zot.tui.theme import Painter, Theme, is_light, theme_of
 
 
 @pytest.mark.parametrize(

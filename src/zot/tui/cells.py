@@ -58,41 +58,12 @@ def cells(text: str) -> int:
     """Return the width of the text in cells. It must be clean, and one line."""
     if is_simple(text):
         return len(text)
-    wide = _wide_ones(text)
-    if wide is not None:
-        return len(text) + wide
     return sum(_cluster_cells(cluster) for cluster in clusters(text))
-
-
-def _wide_ones(text: str) -> int | None:
-    """Return the number of two-cell East Asian characters, or None if there are others than these
-    and Latin; the library takes many times as long."""
-    wide = 0
-    for char in text:
-        if char < "\u0300" or char in "❯✓✗▸":
-            continue
-        if not _is_wide(char):
-            return None
-        wide += 1
-    return None if "\u00ad" in text else wide
-
-
-def _is_wide(char: str) -> bool:
-    """Match Han, Kana, Hangul and their punctuation, but no marks that join the previous letter."""
-    return (
-        "\u4e00" <= char <= "\u9fff"
-        or "\u3041" <= char <= "\u3096"
-        or "\u309b" <= char <= "\u30ff"
-        or "\uac00" <= char <= "\ud7a3"
-        or "\u3000" <= char <= "\u3029"
-        or "\uff01" <= char <= "\uff60"
-        or "\u3400" <= char <= "\u4dbf"
-    )
 
 
 def clusters(text: str) -> Iterator[str]:
     """Iterate over user-perceived characters (grapheme clusters)."""
-    if is_simple(text) or _wide_ones(text) is not None:
+    if is_simple(text):
         return iter(text)
     import wcwidth  # after the first paint, and only for non-Latin text
 
@@ -126,16 +97,6 @@ def _end_of(text: str, width: int) -> int:
     """Return the length of the part that fits into `width` cells."""
     if is_simple(text):
         return min(max(1, width), len(text))
-    used = end = 0
-    for end, char in enumerate(text):
-        size = 1 if char < "\u0300" and char != "\u00ad" else 2 if _is_wide(char) else 0
-        if not size:
-            break  # the library decides
-        if used + size > width and end:
-            return end
-        used += size
-    else:
-        return len(text)
     used = end = 0
     for cluster in clusters(text):
         size = _cluster_cells(cluster)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from zot.tui.cells import Span, clean, joined
 
@@ -13,6 +12,8 @@ if TYPE_CHECKING:
 
 MAX_LINE = 2_000
 """Maximum characters; longer lines stay without colours."""
+MAX_STATES = 100
+"""Maximum nested states of a lexer carried from line to line."""
 _STYLES = {
     "Keyword.Type": "tok.type",
     "Keyword": "tok.keyword",
@@ -39,7 +40,8 @@ class Highlighter:
 
     def __init__(self, language: str) -> None:
         self._lexer = _lexer_of(language)
-        self._stack: tuple[str, ...] = ("root",)
+        self._stack = ["root"]
+        """States of the lexer at the end of the last line."""
         self._known: dict[object, str] = {}
 
     def line(self, text: str, *, last: bool = True) -> list[Span]:
@@ -47,84 +49,36 @@ class Highlighter:
         text = clean(text)
         if self._lexer is None or len(text) > MAX_LINE:
             return [("", text)]
-        stack = self._stack
-        spans = list(joined(self._spans(text)))
+        stack = list(self._stack)
+        spans = [(self._style(kind), value.replace("\n", "")) for kind, value in self._tokens(text)]
         if not last:
             self._stack = stack
-        return spans
+        return list(joined(spans))
 
-    def _spans(self, text: str) -> Iterator[Span]:
-        for kind, value in self._tokens(text + "\n"):
-            value = value.replace("\n", "")
-            if value:
-                style = self._known.get(kind)
-                if style is None:
-                    style = self._known[kind] = _style(str(kind))
-                yield style, value
+    def _tokens(self, text: str) -> list[tuple[object, str]]:
+        """Run the lexer from the state in which the last line ended, if it has such states."""
+        from pygments import lexer as kinds
 
-    def _tokens(self, text: str) -> Iterator[tuple[object, str]]:
-        states = getattr(self._lexer, "_tokens", None)
-        if not isinstance(states, dict) or "root" not in states or _is_extended(self._lexer):
-            assert self._lexer is not None
-            yield from self._lexer.get_tokens(text)
-            return
-        walk = _Walk(self._lexer, states, self._stack)
-        yield from walk.tokens(text)
-        self._stack = tuple(walk.stack)
+        lexer = self._lexer
+        assert lexer is not None
+        text = f"{text}\n"
+        is_extended = isinstance(lexer, kinds.ExtendedRegexLexer)
+        if isinstance(lexer, kinds.RegexLexer) and not is_extended:
+            context = kinds.LexerContext(text, 0, list(self._stack))
+            try:
+                # This method of the extended lexer works on the tables of every lexer of its kind.
+                tokens = kinds.ExtendedRegexLexer.get_tokens_unprocessed(lexer, context=context)  # type: ignore[arg-type]
+                drawn: list[tuple[object, str]] = [(kind, value) for _, kind, value in tokens]
+            except (TypeError, KeyError):  # a lexer with functions or states of its own
+                return list(lexer.get_tokens(text))
+            self._stack = context.stack[:MAX_STATES]
+            return drawn
+        return list(lexer.get_tokens(text))
 
-
-class _Walk:
-    """pygments' own state machine, but one that exposes its final stack, so that the next line can
-    continue in the middle of a comment or a long string."""
-
-    def __init__(self, lexer: Any, states: dict[str, Any], stack: tuple[str, ...]) -> None:
-        self._lexer = lexer
-        self._states = states
-        self.stack = [name for name in stack if name in states] or ["root"]
-
-    def tokens(self, text: str) -> Iterator[tuple[object, str]]:
-        position = 0
-        while position < len(text):
-            match, action, change = self._rule(text, position)
-            if match is None:
-                if text[position] == "\n":
-                    self.stack = ["root"]
-                yield "Text", text[position]
-                position += 1
-                continue
-            if action is not None:
-                yield from self._act(action, match)
-            position = match.end()
-            if change is not None:
-                self._change(change)
-
-    def _rule(self, text: str, position: int) -> tuple[Any, Any, Any]:
-        for matches, action, change in self._states[self.stack[-1]]:
-            match: Any = matches(text, position)
-            if match and (match.end() > position or change is not None or action is not None):
-                return match, action, change
-        return None, None, None
-
-    def _act(self, action: Any, match: Any) -> Iterator[tuple[object, str]]:
-        if isinstance(action, Callable):  # type: ignore[arg-type]  # a token type is none
-            for _, kind, value in action(self._lexer, match):
-                yield kind, value
-        else:
-            yield action, match.group()
-
-    def _change(self, change: Any) -> None:
-        if isinstance(change, tuple):
-            for state in change:
-                self._change(state)
-        elif isinstance(change, int):
-            del self.stack[change if abs(change) < len(self.stack) else 1 :]
-        elif change == "#pop":
-            del self.stack[max(1, len(self.stack) - 1) :]
-        elif change == "#push":
-            self.stack.append(self.stack[-1])
-        else:
-            self.stack.append(change)
-        del self.stack[100:]
+    def _style(self, kind: object) -> str:
+        if kind not in self._known:
+            self._known[kind] = _style(str(kind))
+        return self._known[kind]
 
 
 @lru_cache(maxsize=32)  # lookup takes longer than colouring a line
@@ -137,14 +91,6 @@ def _lexer_of(language: str) -> Lexer | None:
         return lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except util.ClassNotFound:
         return None
-
-
-@lru_cache(maxsize=32)
-def _is_extended(lexer: object) -> bool:
-    from pygments import lexer as kinds
-
-    is_plain = isinstance(lexer, kinds.RegexLexer)
-    return isinstance(lexer, kinds.ExtendedRegexLexer) or not is_plain
 
 
 def _style(kind: str) -> str:

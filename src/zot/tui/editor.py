@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from zot.text import compiled
 from zot.tui.cells import Line, cells, clusters, split_at, visible, window
-from zot.tui.keymap import EDITOR_ACTIONS
 
 MAX_UNDO = 500
 MAX_KILLS = 50
@@ -149,7 +148,6 @@ class Editor:
 
     def do(self, action: str) -> bool:
         """Run an action; return whether it changed anything."""
-        assert action in EDITOR_ACTIONS, action
         last, before = self._last, (self.text, self.cursor, self._place)
         if action not in ("up", "down"):
             self._column = None
@@ -166,8 +164,10 @@ class Editor:
             self._kill(self._kill_to[action](), again=last in self._kill_to)
         elif action in self._others:
             self._others[action]()
-        elif action == "yank-pop" and last in ("yank", "yank-pop"):
-            self._yank_pop()
+        else:
+            assert action == "yank-pop", action
+            if last in ("yank", "yank-pop"):
+                self._yank_pop()
 
     # --- drawing -----------------------------------------------------------------------------
 

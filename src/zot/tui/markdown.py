@@ -1,17 +1,30 @@
-"""Markdown as lines, also while it is written: final blocks settle, and only the last block is
-parsed and drawn again. Every prefix of every text can be drawn.
+"""Markdown as lines, also while it is written: `MarkdownBlock` settles final blocks, and parses and
+draws only the last one again; `Document` is a parsed text. Every prefix of every text can be drawn.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from msgspec import Struct
 
 from zot.tui.blocks import LiveBlock
-from zot.tui.cells import EMPTY, Line, clean, indented, wrap
+from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, indented, padded, plain, wrap
 from zot.tui.code import Highlighter
-from zot.tui.document import Document, ListCut
 from zot.tui.links import linked
 
+_PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_LINKED = ("http://", "https://", "mailto:", "file://")
+MAX_NESTING = 20
+_WORDS = {"strong": "bold", "em": "italic", "s": "strike"}
+GAP = 2
+"""Cells between the columns of a table."""
+NARROWEST = 4
+NARROWEST_TEXT = 2
+"""Minimum cells for the text of a list or a quote; its marks are dropped if necessary."""
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
 _PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
 """Start of a paragraph without markup."""
@@ -189,3 +202,318 @@ class _OpenFence:
 
     def lines(self, code: str, width: int, *, last: bool = True) -> list[Line]:
         return indented(self._highlighter.line(code, last=last), width)
+
+
+class ListCut(Struct, frozen=True):
+    """State of a list that is settled in part."""
+
+    number: int | None
+    """Number of the next item; None: the list is not numbered."""
+    is_loose: bool
+    """True if there are blank lines between its items."""
+
+
+class Document:
+    def __init__(self, source: str, tokens: Sequence[Token] | None = None) -> None:
+        """`tokens`: the parsed source, if available."""
+        self._source = source
+        self._tokens = _PARSER.parse(source) if tokens is None else tokens
+        self._starts = [0]
+        """Offset of each line of the source."""
+        for line in source.split("\n"):
+            self._starts.append(self._starts[-1] + len(line) + 1)
+
+    # --- how far it is settled ---------------------------------------------------------------
+
+    @property
+    def final(self) -> int:
+        """Characters that later text cannot change: all but the last block; of a list, all but its
+        last item."""
+        tops = self._tops()
+        if not tops:
+            return 0
+        last = tops[-1]
+        if last.type in ("bullet_list_open", "ordered_list_open"):
+            items = [t for t in self._tokens if t.type == "list_item_open" and t.level == 1]
+            starts = [item.map[0] for item in items if item.map]
+            return self._at(starts[-1]) if starts else 0
+        return self._at(last.map[0]) if last.map else 0
+
+    @property
+    def open_fence(self) -> int | None:
+        """Offset of the last block if it is an unclosed code block, else None."""
+        tops = self._tops()
+        if not tops or tops[-1].type != "fence" or tops[-1].map is None:
+            return None
+        start, end = tops[-1].map
+        lines = self._source[self._at(start) : self._at(end)].rstrip("\n").split("\n")
+        mark = tops[-1].markup
+        closed = len(lines) > 1 and lines[-1].strip().startswith(mark)
+        return None if closed and not lines[-1].strip().strip(mark[:1]) else self._at(start)
+
+    def _tops(self) -> list[Token]:
+        return [token for token in self._tokens if token.level == 0 and token.map is not None]
+
+    def _at(self, line: int) -> int:
+        return min(self._starts[line], len(self._source))
+
+    def before(self, end: int) -> Document:
+        if end >= len(self._source):
+            return self
+        for place, token in enumerate(self._tokens):  # parse no block twice
+            if token.level == 0 and token.map is not None and self._at(token.map[0]) == end:
+                return Document(self._source[:end], self._tokens[:place])
+        return Document(self._source[:end])
+
+    def cut_in_list(self, cut: int, before: ListCut | None) -> ListCut | None:
+        """Return the state of the list if the cut is between two items of the last block."""
+        tops = self._tops()
+        if not tops or not tops[-1].type.endswith("list_open") or tops[-1].map is None:
+            return None
+        top = tops[-1].map[0]
+        if not self._at(top) < cut < len(self._source.rstrip()):
+            return None
+        starts = [
+            t.map[0] for t in self._tokens if t.type == "list_item_open" and t.map and t.level == 1
+        ]
+        done = sum(1 for start in starts if start >= top and self._at(start) < cut)
+        is_numbered = tops[-1].type == "ordered_list_open"
+        first = int(tops[-1].attrGet("start") or 1)
+        if before is not None and before.number is not None and len(tops) == 1:
+            first = before.number
+        is_loose = self._source[:cut].rstrip(" \t").endswith("\n\n")
+        return ListCut(first + done if is_numbered else None, is_loose)
+
+    @property
+    def begins_with_list(self) -> bool:
+        return bool(self._tokens) and self._tokens[0].type.endswith("list_open")
+
+    # --- lines -------------------------------------------------------------------------------
+
+    def lines(self, width: int, number: int | None = None, *, spoken: bool = False) -> list[Line]:
+        """Return all lines; `number` is that of the first item of a numbered list that begins here.
+        `spoken`: tables become sentences."""
+        return _Drawing(self._tokens, max(4, width), number, spoken=spoken).all()
+
+
+class _Drawing:
+    def __init__(
+        self, tokens: Sequence[Token], width: int, number: int | None, *, spoken: bool
+    ) -> None:
+        self._tokens = tokens
+        self._spoken = spoken
+        self._width = width
+        self._number = number
+        self._place = 0
+
+    def all(self) -> list[Line]:
+        lines: list[Line] = []
+        while self._place < len(self._tokens):
+            block = self._block(self._width, 0)
+            if block:
+                lines += [EMPTY, *block] if lines else block
+        return lines
+
+    def _next(self) -> Token:
+        token = self._tokens[self._place]
+        self._place += 1
+        return token
+
+    def _block(self, width: int, depth: int) -> list[Line]:
+        """Return the lines of the block that begins here; its closing token is not consumed."""
+        token = self._next()
+        match token.type:
+            case "paragraph_open":
+                return wrap(self._inline(), width)
+            case "heading_open":
+                style = "heading underline" if token.tag == "h1" else "heading"
+                return wrap(self._inline(style), width)
+            case "fence" | "code_block":
+                return _code(token, width)
+            case "bullet_list_open" | "ordered_list_open":
+                return self._list(token, width, depth)
+            case "blockquote_open":
+                return self._quote(width, depth)
+            case "table_open":
+                return self._table(width)
+            case "hr":
+                return [(("dim", "-" * min(width, 40)),)]
+            case "html_block":
+                return wrap([("dim", clean(token.content.rstrip("\n")))], width)
+            case "inline":
+                return wrap(spans_of(token, ""), width)
+            case _:
+                return []  # a closing token
+
+    def _inline(self, style: str = "") -> list[Span]:
+        spans = spans_of(self._next(), style)
+        self._next()  # the closing token
+        return spans
+
+    def _inside(self, end: str, width: int, depth: int, *, tight: bool) -> list[Line]:
+        """Return the lines of the blocks up to the closing token, which is consumed."""
+        lines: list[Line] = []
+        while self._place < len(self._tokens):
+            if self._tokens[self._place].type == end:
+                self._place += 1
+                break
+            block = self._block(width, depth)
+            if block:
+                lines += block if tight or not lines else [EMPTY, *block]
+        return lines
+
+    def _list(self, token: Token, width: int, depth: int) -> list[Line]:
+        is_numbered = token.type == "ordered_list_open"
+        number = int(token.attrGet("start") or 1) if is_numbered else None
+        if is_numbered and self._number is not None and token.level == 0:
+            number, self._number = self._number, None
+        end = token.type.replace("open", "close")
+        lines: list[Line] = []
+        while self._place < len(self._tokens) and self._tokens[self._place].type != end:
+            item = self._next()
+            if item.type != "list_item_open":
+                continue
+            mark = f"{number}. " if number is not None else "- "
+            number = None if number is None else number + 1
+            tight = self._paragraphs_hidden()
+            lines += [EMPTY] if lines and not tight else []
+            lines += self._item(mark, width, depth)
+        self._place += 1
+        return lines
+
+    def _paragraphs_hidden(self) -> bool:
+        """Return whether the list is tight, without space around its paragraphs."""
+        following = self._tokens[self._place] if self._place < len(self._tokens) else None
+        return following is None or following.type != "paragraph_open" or following.hidden
+
+    def _item(self, mark: str, width: int, depth: int) -> list[Line]:
+        if depth >= MAX_NESTING or width - len(mark) < NARROWEST_TEXT:
+            mark = ""
+        room = width - len(mark)
+        body = self._inside("list_item_close", room, depth + 1, tight=True) or [EMPTY]
+        first = (("bullet", mark), *body[0])
+        rest = [(("", " " * len(mark)), *line) if line else EMPTY for line in body[1:]]
+        return [clip(line, width) for line in (first, *rest)]
+
+    def _quote(self, width: int, depth: int) -> list[Line]:
+        if depth >= MAX_NESTING or width - 2 < NARROWEST_TEXT:
+            return self._inside("blockquote_close", width, depth + 1, tight=False)
+        body = self._inside("blockquote_close", width - 2, depth + 1, tight=False)
+        return [clip((("quote", "> "), *_restyled(line, "quote")), width) for line in body]
+
+    # --- tables ------------------------------------------------------------------------------
+
+    def _table(self, width: int) -> list[Line]:
+        rows: list[list[list[Span]]] = []
+        heads = 0
+        while self._place < len(self._tokens):
+            token = self._next()
+            if token.type == "table_close":
+                break
+            if token.type == "tr_open":
+                rows.append([])
+            elif token.type == "thead_close":
+                heads = len(rows)
+            elif token.type == "inline" and rows:
+                rows[-1].append(spans_of(token, "" if heads else "bold"))
+        return _sentences(rows, heads) if self._spoken else table_lines(rows, heads, width)
+
+
+def table_lines(rows: list[list[list[Span]]], heads: int, width: int) -> list[Line]:
+    """Draw columns side by side, as wide as their content or as there is room for."""
+    columns = max((len(row) for row in rows), default=0)
+    if not columns:
+        return []
+    widths = _column_widths(rows, columns, width)
+    lines: list[Line] = []
+    for index, row in enumerate(rows):
+        filled = [*row, *[[] for _ in range(columns - len(row))]]
+        parts = [wrap(cell, size) for cell, size in zip(filled, widths, strict=True)]
+        style = "underline" if index == heads - 1 else ""
+        for number in range(max(len(part) for part in parts)):
+            last = number == max(len(part) for part in parts) - 1
+            cells_ = [part[number] if number < len(part) else EMPTY for part in parts]
+            lines.append(clip(_row(cells_, widths, style if last else ""), width))
+    return lines
+
+
+def _sentences(rows: list[list[list[Span]]], heads: int) -> list[Line]:
+    """Return each row as `header: value, header: value`."""
+    names = [plain(cell) for cell in rows[0]] if heads else []
+    lines: list[Line] = []
+    for row in rows[heads:]:
+        texts = [plain(cell) for cell in row]
+        named = [f"{name}: {text}" for name, text in zip(names, texts, strict=False)] or texts
+        lines.append((("", ", ".join(named)),))
+    return lines
+
+
+def _row(parts: list[Line], widths: list[int], style: str) -> Line:
+    spans: list[Span] = []
+    for index, (part, size) in enumerate(zip(parts, widths, strict=True)):
+        is_last = index == len(parts) - 1
+        line = part if is_last and not style else padded(part, size)
+        spans += _restyled(line, style) if style else line
+        spans.append(("", "" if is_last else " " * GAP))
+    return tuple(spans)
+
+
+def _column_widths(rows: list[list[list[Span]]], columns: int, width: int) -> list[int]:
+    natural = [
+        max([NARROWEST, *(cells(plain(row[index])) for row in rows if index < len(row))])
+        for index in range(columns)
+    ]
+    room = max(columns, width - GAP * (columns - 1))
+    while sum(natural) > room and max(natural) > 1:
+        widest = natural.index(max(natural))
+        excess = sum(natural) - room
+        second = max([1, *(size for size in natural if size < natural[widest])])
+        natural[widest] -= max(1, min(excess, natural[widest] - second))
+    return natural
+
+
+def _restyled(line: Line, style: str) -> Line:
+    return tuple((f"{own} {style}" if own else style, text) for own, text in line)
+
+
+def _code(token: Token, width: int) -> list[Line]:
+    highlighter = Highlighter(clean(token.info.split()[0]) if token.info.split() else "")
+    lines: list[Line] = []
+    for text in token.content.rstrip("\n").split("\n"):
+        lines += indented(highlighter.line(text), width)
+    return lines
+
+
+def spans_of(token: Token, style: str) -> list[Span]:
+    """Return the text of an inline token, with emphasis, code and links."""
+    words = [style] if style else []
+    spans: list[Span] = []
+    for child in token.children or ():
+        name = child.type.removesuffix("_open").removesuffix("_close")
+        if name in _WORDS or name == "link":
+            if child.type.endswith("_open"):
+                words.append(_WORDS.get(name) or _link(child))
+            elif words:
+                words.pop()
+        elif child.type in ("softbreak", "hardbreak"):
+            spans.append(("", "\n"))
+        elif child.type == "code_inline":
+            spans += _linked(" ".join([*words, "code"]), clean(child.content))
+        elif child.type == "image":
+            alternative = clean(child.content) or "image"
+            spans.append((" ".join([*words, "link"]), f"[{alternative}]"))
+        else:
+            spans += _linked(" ".join(words), clean(child.content))
+    return spans
+
+
+def _linked(style: str, text: str) -> list[Span]:
+    """Turn addresses into links, unless the text is part of one."""
+    return [(style, text)] if "href:" in style else linked(style, text, shown="link")
+
+
+def _link(token: Token) -> str:
+    address = str(token.attrGet("href") or "")
+    if not address.startswith(_LINKED) or not address.isascii() or not address.isprintable():
+        return "link"
+    return f"link href:{address}" if " " not in address else "link"

@@ -1,4 +1,9 @@
-"""Turns the words of a style into escape codes."""
+"""Colours: the words of a style become escape codes. Themes as people write them:
+
+    {"styles": {"heading": "bold #ff9e3b", "code": "cyan", "error": "white on red"}}
+
+A file may have `dark` and `light` beside or instead of `styles`, for what differs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from zot.errors import ConfigError
+from zot.text import nearest
 from zot.tui import pictures
 from zot.tui.cells import Line
 
@@ -126,3 +133,114 @@ class Painter:
         if word.startswith("href:"):
             return word[5:]
         return self.links.address(word) if self.links is not None else ""
+
+
+# --- themes in words -----------------------------------------------------------------------
+
+NAMES = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_WORDS = {
+    "bold": "1", "dim": "2", "italic": "3", "underline": "4", "reverse": "7", "strike": "9",
+    "default": "39", "plain": "",
+}  # fmt: skip
+
+DARK = {
+    "prompt": "bold #7fb4ca",
+    "heading": "bold #e6c384",
+    "code": "#98bb6c",
+    "link": "underline #7e9cd8",
+    "accent": "#7fb4ca",
+    "bullet": "#7fb4ca",
+    "tok.keyword": "#957fb8",
+    "tok.string": "#98bb6c",
+    "tok.number": "#d27e99",
+    "tok.name": "#7e9cd8",
+    "tok.type": "#e6c384",
+    "tok.comment": "italic #727169",
+}
+LIGHT = {
+    "prompt": "bold #0f6674",
+    "heading": "bold #8a5a00",
+    "code": "#3d6b21",
+    "link": "underline #1f55a8",
+    "accent": "#0f6674",
+    "bullet": "#0f6674",
+    "ok": "#2c6e2c",
+    "warn": "#8a5a00",
+    "error": "#b3261e",
+    "add": "#2c6e2c",
+    "del": "#b3261e",
+    "tok.keyword": "#6f3fa0",
+    "tok.string": "#3d6b21",
+    "tok.number": "#a0346a",
+    "tok.name": "#1f55a8",
+    "tok.type": "#8a5a00",
+    "tok.comment": "italic #767676",
+}
+
+
+def theme_of(styles: Mapping[str, object], *, colours: int, colour: bool = True) -> Theme:
+    """Return a theme with these styles over the built-in ones. `colours`: how many the terminal
+    has.
+
+    Raises:
+        ConfigError: there is no such style or colour.
+    """
+    known = dict(PLAIN)
+    for name, words in styles.items():
+        if name not in PLAIN:
+            near = nearest(name, PLAIN)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise ConfigError(f"there is no style {name!r}{hint}")
+        if not isinstance(words, str):
+            raise ConfigError(f"the style {name!r} must be a text, not {words!r}")
+        known[name] = _parameters(name, words, colours)
+    return Theme(known, colour=colour)
+
+
+def _parameters(name: str, words: str, colours: int) -> str:
+    numbers: list[str] = []
+    ground = 30
+    for word in words.split():
+        if word == "on":
+            ground = 40
+        elif word in _WORDS:
+            numbers.append(_WORDS[word])
+        else:
+            numbers.append(_colour(name, word, ground, colours))
+            ground = 30
+    return ";".join(number for number in numbers if number)
+
+
+def _colour(name: str, word: str, ground: int, colours: int) -> str:
+    bright = word.startswith("bright-")
+    if word.removeprefix("bright-") in NAMES:
+        return str(ground + 60 * bright + NAMES.index(word.removeprefix("bright-")))
+    if word.isdecimal() and int(word) < 256:
+        return f"{ground + 8};5;{word}"
+    digits = word.removeprefix("#")
+    if len(word) == 7 and len(digits) == 6 and all(d in "0123456789abcdef" for d in digits.lower()):
+        red, green, blue = (int(digits[i : i + 2], 16) for i in (0, 2, 4))
+        if colours > 256:
+            return f"{ground + 8};2;{red};{green};{blue}"
+        return f"{ground + 8};5;{_nearest_of_256(red, green, blue)}"
+    raise ConfigError(f"the style {name!r}: {word!r} is no colour; try cyan, bright-red or #ff8800")
+
+
+def _nearest_of_256(red: int, green: int, blue: int) -> int:
+    """Return the nearest colour of the 6 x 6 x 6 cube."""
+    levels = [
+        min(5, round(max(0, part - 35) / 40)) if part > 47 else 0 for part in (red, green, blue)
+    ]
+    return 16 + 36 * levels[0] + 6 * levels[1] + levels[2]
+
+
+def is_light(reply: str) -> bool | None:
+    """Return whether the terminal's reply reports a light background; None: it is another reply."""
+    if not reply.startswith("]11;rgb:"):
+        return None
+    parts = reply[8:].split("/")
+    try:
+        red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in parts)
+    except (ValueError, ZeroDivisionError):
+        return None
+    return bool(0.299 * red + 0.587 * green + 0.114 * blue > 0.5)

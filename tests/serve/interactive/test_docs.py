@@ -4,8 +4,7 @@ import msgspec
 from support.docs import ROOT, blocks
 
 from zot.tui.keymap import ACTIONS, keymap_with
-from zot.tui.palette import theme_of
-from zot.tui.theme import PLAIN
+from zot.tui.theme import PLAIN, theme_of
 
 PAGE = "docs/terminal.md"
 

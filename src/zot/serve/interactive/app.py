@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.view import View
     from zot.settings.resolve import Plan
     from zot.tui.blocks import Level, LiveBlock
-    from zot.tui.vi import ViKeys
+    from zot.tui.keymap import ViKeys
 
 STOP_SECONDS = 3.0
 """Seconds to wait for the agent to end."""

@@ -18,9 +18,9 @@ from zot.serve.interactive.drafts import SavedTexts
 from zot.serve.interactive.status import DEFAULT_PARTS, NEVER_ASKS, checked_parts
 from zot.serve.interactive.view import View, first_shown, replay
 from zot.settings.options import Options, chosen
+from zot.tui.keymap import ViKeys
 from zot.tui.links import FileLinks, template_of
 from zot.tui.pictures import InlineImage, in_multiplexer, protocol_of
-from zot.tui.vi import ViKeys
 
 APPROVAL_SECONDS = 24 * 3600.0
 """Seconds to wait for an approval: a person may be away for a while."""

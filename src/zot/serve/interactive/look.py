@@ -16,9 +16,8 @@ from zot.extensions.manifest import themes
 from zot.text import printable
 from zot.tui.cells import clean
 from zot.tui.keymap import keymap_with
-from zot.tui.palette import DARK, LIGHT, is_light, theme_of
 from zot.tui.terminal import through_tmux
-from zot.tui.theme import Theme
+from zot.tui.theme import DARK, LIGHT, Theme, is_light, theme_of
 
 MAX_FILE = 1_000_000
 MAX_NOTIFICATION = 200

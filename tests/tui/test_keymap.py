@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.tui.editor import Editor
+from zot.tui.keymap import ViKeys
 from zot.tui.keys import KeyPress
-from zot.tui.vi import ViKeys
 
 
 def after(text, cursor, keys):

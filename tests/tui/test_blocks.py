@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from zot.tui.partial import PartialFields
+from zot.tui.blocks import PartialFields
 
 TEXTS = {"path": "a/ü.py", "content": 'one\n"two"\\ \u00e9 😀 three\t\u2028'}
 

@@ -158,17 +158,17 @@ def test_an_id_used_twice_is_sent_as_two():
     model = model_of("anthropic")
     made = assistant(model, ToolCall("c", "bash", {}), ToolCall("c", "bash", {}))
     result = tool(ToolResult("c", (Text("x"),)))
-    encoded = EncodedTurns()
-    encoded.update(ask(model, "hi", made, result, made, result), Quirks(), lambda *_: [{}])
-    sent = [encoded.turn for encoded in encoded.turns]
-    ids = [block.id for t in sent if t.kind == "model" for block in t.blocks]
+    request = ask(model, "hi", made, result, made, result)
+    body = json.loads(encode_json(load_wire("anthropic").body(request, Quirks(), EncodedTurns())))
+    said = [message for message in body["messages"] if message["role"] == "assistant"]
+    ids = [block["id"] for message in said for block in message["content"]]
     assert ids == ["c", "c_2", "c_3", "c_4"]
 
 
 def test_the_output_limit_stays_within_the_window():
     small = Model("m", "x", "openai-chat", context_window=4_000, max_output=4_000)
     encoded = EncodedTurns()
-    encoded.update(ask(small, "x" * 8_000), Quirks(), lambda *_: [{}])
+    load_wire("openai-chat").body(ask(small, "x" * 8_000), Quirks(), encoded)
     assert output_limit(ask(small), encoded.size) < 2_100
     assert output_limit(ask(small), 100_000) == 1_024
     tiny = Model("m", "x", "openai-chat", context_window=512, max_output=100)

@@ -62,7 +62,7 @@ def body(
     if quirks.adaptive:  # others refuse a tool turn whose thoughts are not there
         # No JSON has a zero byte.
         start = b"\0".join((request.model.id.encode(), *map(bytes, head.values())))
-    last = encoded.update(request, quirks, encode_turn, start)
+    last = encoded.update(request, quirks, ENCODER, start)
     last[0]["content"][-1]["cache_control"] = MARK
     body: dict[str, types.Json] = {
         "model": request.model.id,
@@ -151,7 +151,15 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
     return out
 
 
-def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[dict[str, types.Json]]:
+def encode_user(blocks: tuple[types.Text | types.Image, ...]) -> list[types.Json]:
+    return [{"role": "user", "content": list(map(encode_said, blocks))}]
+
+
+def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> list[types.Json]:
+    return [{"role": "user", "content": list(map(encode_result, results))}]
+
+
+def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
     content: list[dict[str, types.Json]] = []
     for block in turn.blocks:
         match block:
@@ -164,14 +172,10 @@ def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[dict[str, types.
                 content += encode_thought(block, turn, quirks)
             case _:
                 assert_never(block)
-    return content
+    return [{"role": "assistant", "content": content}]
 
 
-encode_turn = turns.encoder(
-    lambda turn: [{"role": "user", "content": list(map(encode_said, turn.blocks))}],
-    lambda turn, quirks: [{"role": "assistant", "content": encode_model(turn, quirks)}],
-    lambda turn, quirks: [{"role": "user", "content": list(map(encode_result, turn.results))}],
-)
+ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
 
 
 def encode_thought(
@@ -384,4 +388,4 @@ class MessagesReader(AnswerReader):
         )
 
 
-WIRE = Wire("/v1/messages", body, encode_turn, MessagesReader, headers)
+WIRE = Wire("/v1/messages", body, ENCODER, MessagesReader, headers)

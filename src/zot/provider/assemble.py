@@ -15,7 +15,7 @@ from msgspec import Struct
 from zot.errors import BadResponse, ProviderError
 from zot.provider import failure, types
 from zot.provider.providers import Quirks
-from zot.provider.turns import EncodedTurns, EncodeTurn
+from zot.provider.turns import EncodedTurns, Encoder
 from zot.text import MAX_NESTING, Frozen, check_nesting, whole_characters, whole_escapes
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Wire(Frozen):
     """Path below the base URL, starting with the version; `{}` stands for the model's id."""
     body: Callable[[types.Request, Quirks, EncodedTurns], dict[str, types.Json]]
     """Returns the body of a request; keeps the JSON of its turns for the next one."""
-    encode_turn: EncodeTurn
+    encoder: Encoder
     reader: Callable[[str], AnswerReader]
     """Returns a reader for one answer of the named provider."""
     headers: Callable[[types.Request, Quirks], dict[str, str]] = lambda request, quirks: {}

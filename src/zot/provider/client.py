@@ -81,7 +81,7 @@ class ModelClient:
         # After the exchange, so that a caller that stops at Finished does not lose the connection.
         reader.out.close_calls()
         yield from reader.out.take()
-        yield bound(finished, digest, self._wire.encode_turn, quirks) if digest else finished
+        yield bound(finished, digest, self._wire.encoder, quirks) if digest else finished
 
     def close(self) -> None:
         self._http.close()

@@ -42,7 +42,7 @@ DEPTH = 32
 def body(
     request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
 ) -> dict[str, types.Json]:
-    encoded.update(request, quirks, encode_turn)
+    encoded.update(request, quirks, ENCODER)
     body: dict[str, types.Json] = {"contents": contents(encoded.turns)}
     if request.system.strip():
         body["systemInstruction"] = {"parts": [{"text": request.system}]}
@@ -135,7 +135,7 @@ def contents(conversation: list[turns.EncodedTurn]) -> list[dict[str, types.Json
     """Return the turns with alternating roles: what one side says twice in a row is one turn."""
     contents: list[dict[str, types.Json]] = []
     for encoded in conversation:
-        role = "model" if encoded.turn.kind == "model" else "user"
+        role = "model" if encoded.role == "assistant" else "user"
         if not contents or contents[-1]["role"] != role:
             contents.append({"role": role, "parts": []})
         contents[-1]["parts"].append(Raw(encoded.data))
@@ -146,6 +146,10 @@ def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
     if isinstance(block, types.Text):
         return {"text": block.text}
     return {"inlineData": {"mimeType": block.mime_type, "data": turns.base64_of(block)}}
+
+
+def encode_user(blocks: tuple[types.Text | types.Image, ...]) -> list[types.Json]:
+    return list(map(encode_said, blocks))
 
 
 def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
@@ -171,13 +175,6 @@ def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
     return parts
 
 
-encode_turn = turns.encoder(
-    lambda turn: list(map(encode_said, turn.blocks)),
-    encode_model,
-    lambda turn, quirks: encode_results(turn.results),
-)
-
-
 def add_thought(
     parts: list[types.Json], block: types.Reasoning, signature: dict[str, types.Json]
 ) -> None:
@@ -195,7 +192,7 @@ def signed(block: types.ToolCall | types.Reasoning, turn: turns.ModelTurn) -> di
     return {"thoughtSignature": signature} if signature and turn.same_provider else {}
 
 
-def encode_results(results: tuple[types.ToolResult, ...]) -> list[types.Json]:
+def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> list[types.Json]:
     parts: list[types.Json] = []
     images: list[types.Image] = []
     for result in results:
@@ -204,6 +201,9 @@ def encode_results(results: tuple[types.ToolResult, ...]) -> list[types.Json]:
         parts.append({"functionResponse": response})
         images += turns.images_of(result)
     return parts + [encode_said(image) for image in images]
+
+
+ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
 
 
 # --- responses -------------------------------------------------------------------------------
@@ -392,6 +392,4 @@ def put(args: dict[str, types.Json], path: str, value: types.Json) -> None:
         place = place[step]
 
 
-WIRE = assemble.Wire(
-    "/v1beta/models/{}:streamGenerateContent?alt=sse", body, encode_turn, GoogleReader
-)
+WIRE = assemble.Wire("/v1beta/models/{}:streamGenerateContent?alt=sse", body, ENCODER, GoogleReader)

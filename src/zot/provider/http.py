@@ -373,11 +373,7 @@ class Splitter:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the data of the events that end within this piece. Raises as `complete`."""
-        if self._parts or self._first or self._after_cr or chunk[-2:] != b"\n\n" or b"\r" in chunk:
-            whole = self.complete(chunk)
-        else:  # whole events, as in most consecutive pieces
-            whole, self._after_lf = chunk, True
-        return parse_blocks(whole.split(b"\n\n")) if whole else []
+        return parse_blocks(self.complete(chunk).split(b"\n\n"))
 
     def complete(self, chunk: bytes) -> bytes:
         """Return the raw events that end within this piece; empty if none does.

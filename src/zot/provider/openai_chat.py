@@ -28,7 +28,7 @@ def body(
     request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
 ) -> dict[str, types.Json]:
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
-    last = encoded.update(request, quirks, encode_turn)
+    last = encoded.update(request, quirks, ENCODER)
     if quirks.cache_marks:
         mark(system[-1:])
         mark(last[-1:])
@@ -115,7 +115,11 @@ def encode_part(block: types.Text | types.Image) -> dict[str, types.Json]:
     return {"type": "image_url", "image_url": {"url": url}}
 
 
-def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> dict[str, types.Json]:
+def encode_user(blocks: tuple[types.Text | types.Image, ...]) -> list[types.Json]:
+    return [{"role": "user", "content": encode_said(blocks)}]
+
+
+def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
     text = "".join(types.texts_in(turn.blocks))
     calls = [
         encode_call(block, quirks) for block in turn.blocks if isinstance(block, types.ToolCall)
@@ -131,14 +135,7 @@ def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> dict[str, types.Json]
         elif thoughts or quirks.replay_reasoning == "reasoning_content":
             # Servers that require it back refuse a tool turn without the field, even an empty one.
             message[quirks.replay_reasoning] = "".join(block.text for block in thoughts)
-    return message
-
-
-encode_turn = turns.encoder(
-    lambda turn: [{"role": "user", "content": encode_said(turn.blocks)}],
-    lambda turn, quirks: [encode_model(turn, quirks)],
-    lambda turn, quirks: encode_results(turn.results, quirks),
-)
+    return [message]
 
 
 def encode_call(call: types.ToolCall, quirks: Quirks) -> dict[str, types.Json]:
@@ -180,6 +177,9 @@ def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> lis
         ]
         messages.append({"role": "user", "content": content})
     return messages
+
+
+ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
 
 
 def mark(messages: list[types.Json]) -> None:
@@ -404,4 +404,4 @@ def joined_detail(pieces: list[dict[str, types.Json]]) -> dict[str, types.Json]:
     return {**whole, key: "".join(str(piece.get(key) or "") for piece in pieces)}
 
 
-WIRE = assemble.Wire("/v1/chat/completions", body, encode_turn, ChatReader)
+WIRE = assemble.Wire("/v1/chat/completions", body, ENCODER, ChatReader)

@@ -31,7 +31,7 @@ def body(
         # Not as `instructions`: xAI refuses that field.
         content = [{"type": "input_text", "text": request.system}]
         system.append({"type": "message", "role": "system", "content": content})
-    last = encoded.update(request, quirks, encode_turn)
+    last = encoded.update(request, quirks, ENCODER)
     body: dict[str, types.Json] = {
         "model": request.model.id,
         "input": [*system, *encoded.earlier(), *last],
@@ -79,9 +79,8 @@ def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
     ]
 
 
-def encode_user(turn: turns.UserTurn) -> list[types.Json]:
-    content = list(map(encode_said, turn.blocks))
-    return [{"type": "message", "role": "user", "content": content}]
+def encode_user(blocks: tuple[types.Text | types.Image, ...]) -> list[types.Json]:
+    return [{"type": "message", "role": "user", "content": list(map(encode_said, blocks))}]
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
@@ -91,7 +90,7 @@ def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:
     return {"type": "input_image", "detail": "auto", "image_url": url}
 
 
-def encode_model(turn: turns.ModelTurn) -> list[types.Json]:
+def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
     items: list[types.Json] = []
     for block in turn.blocks:
         match block:
@@ -109,13 +108,6 @@ def encode_model(turn: turns.ModelTurn) -> list[types.Json]:
             case _:
                 assert_never(block)
     return items
-
-
-encode_turn = turns.encoder(
-    encode_user,
-    lambda turn, quirks: encode_model(turn),
-    lambda turn, quirks: list(map(encode_result, turn.results)),
-)
 
 
 def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
@@ -147,6 +139,13 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
         "call_id": turns.wire_id(result.call_id),
         "output": output,
     }
+
+
+def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> list[types.Json]:
+    return list(map(encode_result, results))
+
+
+ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
 
 
 # --- responses -------------------------------------------------------------------------------
@@ -362,4 +361,4 @@ def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:
     return out
 
 
-WIRE = assemble.Wire("/v1/responses", body, encode_turn, ResponsesReader)
+WIRE = assemble.Wire("/v1/responses", body, ENCODER, ResponsesReader)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import Literal, assert_never
+from typing import assert_never
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -32,73 +32,31 @@ PREFIX = "prefix"
 """Key of the digest in a thought's opaque data."""
 
 
-class UserTurn(Frozen):
-    blocks: tuple[types.Text | types.Image, ...]
-    kind: Literal["user"] = "user"
-
-
 class ModelTurn(Frozen):
+    """A message of a model, and whether it is from the one that is asked now."""
+
     blocks: tuple[types.Text | types.ToolCall | types.Reasoning, ...]
     same_provider: bool
     """Made by the requested provider: its opaque data can be sent back."""
     same_model: bool
-    kind: Literal["model"] = "model"
 
 
-class ToolTurn(Frozen):
-    results: tuple[types.ToolResult, ...]
-    """Results in the order of the calls, one each."""
-    kind: Literal["tool"] = "tool"
+class Encoder(Frozen):
+    """An API's functions from a message to JSON items, one for each role."""
 
-
-Turn = UserTurn | ModelTurn | ToolTurn
-
-
-EncodeTurn = Callable[[Turn, Quirks], list[types.Json]]
-
-
-def encoder(
-    user: Callable[[UserTurn], list[types.Json]],
-    model: Callable[[ModelTurn, Quirks], list[types.Json]],
-    tool: Callable[[ToolTurn, Quirks], list[types.Json]],
-) -> EncodeTurn:
-    """Return a wire's encoder for turns, made from its encoders for each kind."""
-
-    def encode_turn(turn: Turn, quirks: Quirks) -> list[types.Json]:
-        match turn:
-            case UserTurn():
-                return user(turn)
-            case ModelTurn():
-                return model(turn, quirks)
-            case ToolTurn():
-                return tool(turn, quirks)
-            case _:
-                assert_never(turn)
-
-    return encode_turn
-
-
-def turn_of(message: types.Message, model: types.Model) -> Turn:
-    """Convert a repaired message to a turn for this model."""
-    match message.role:
-        case "user":
-            return UserTurn(message.content)  # type: ignore[arg-type]  # as repaired; no cast(),
-        case "tool":  # which is a call
-            return ToolTurn(message.content)  # type: ignore[arg-type]
-        case "assistant":
-            origin = message.origin
-            same = origin is not None and origin.provider == model.provider
-            same_model = same and origin is not None and origin.model == model.id
-            return ModelTurn(message.content, same, same_model)  # type: ignore[arg-type]
+    user: Callable[[tuple[types.Text | types.Image, ...]], list[types.Json]]
+    model: Callable[[ModelTurn, Quirks], list[types.Json]]
+    results: Callable[[tuple[types.ToolResult, ...], Quirks], list[types.Json]]
+    """For one result per call, in the order of the calls."""
 
 
 # --- encoding --------------------------------------------------------------------------------
 
 
 class EncodedTurn(Frozen):
-    turn: Turn
+    role: types.Role
     data: bytes
-    """Its JSON items, joined by commas."""
+    """JSON items, joined by commas."""
     size: int
     """Characters of all turns up to here, roughly."""
     digest: str
@@ -126,10 +84,11 @@ class EncodedTurns:
         return known[1]
 
     def update(
-        self, request: types.Request, quirks: Quirks, encode: EncodeTurn, start: bytes = b""
+        self, request: types.Request, quirks: Quirks, encoder: Encoder, start: bytes = b""
     ) -> list[types.Json]:
-        """Encode the request's turns, as far as they are new; return the items of the last one, in
-        which the caller may set marks. `start`: everything before the turns, if thoughts are bound.
+        """Encode the request's messages, as far as they are new; return the items of the last one,
+        in which the caller may set marks. `start`: everything before the messages, if thoughts are
+        bound.
         """
         model, messages = request.model, tuple(request.messages)
         if not request.repaired:
@@ -138,24 +97,40 @@ class EncodedTurns:
         if basis != self._basis:
             self._basis, self._messages = basis, ()
             self._start = sha256(start).hexdigest() if start else ""
-        known = same_start(self._messages, messages)
+        # The last message is always encoded: its items are wanted.
+        known = min(same_start(self._messages, messages), len(messages) - 1)
         del self.turns[known:]
         items: list[types.Json] = []
         for message in messages[known:]:
-            items = self._add(turn_of(message, model), quirks, encode)
+            items = self._add(message, model, quirks, encoder)
         self._messages = messages
         if request.tools is not self._tools:
             self._tools, self._tools_size = request.tools, tools_size(request.tools)
-        return items or encode(self.turns[-1].turn, quirks)
+        return items
 
-    def _add(self, turn: Turn, quirks: Quirks, encode: EncodeTurn) -> list[types.Json]:
+    def _add(
+        self, message: types.Message, model: types.Model, quirks: Quirks, encoder: Encoder
+    ) -> list[types.Json]:
         size, digest = (self.turns[-1].size, self.digest) if self.turns else (0, self._start)
-        if digest and isinstance(turn, ModelTurn):
-            turn = fitting(turn, digest, encode, quirks)
-        items = encode(turn, quirks)
+        blocks: tuple[types.Block, ...] = message.content
+        # The types of the blocks are as repair.py leaves them.
+        match message.role:
+            case "user":
+                items = encoder.user(blocks)  # type: ignore[arg-type]
+            case "tool":
+                items = encoder.results(blocks, quirks)  # type: ignore[arg-type]
+            case "assistant":
+                origin = message.origin
+                same = origin is not None and origin.provider == model.provider
+                same_model = same and origin is not None and origin.model == model.id
+                turn = ModelTurn(blocks, same, same_model)  # type: ignore[arg-type]
+                turn = fitting(turn, digest, encoder, quirks) if digest else turn
+                items, blocks = encoder.model(turn, quirks), turn.blocks
+            case _:
+                assert_never(message.role)
         data = b",".join(map(encode_json, items))
         digest = sha256(digest.encode() + data).hexdigest() if digest else ""
-        self.turns.append(EncodedTurn(turn, data, size + turn_size(turn), digest))
+        self.turns.append(EncodedTurn(message.role, data, size + size_of(blocks), digest))
         return items
 
     @property
@@ -174,37 +149,37 @@ class EncodedTurns:
         return [Raw(data)] if data else []
 
 
-def fitting(turn: ModelTurn, digest: str, encode: EncodeTurn, quirks: Quirks) -> ModelTurn:
+def fitting(turn: ModelTurn, digest: str, encoder: Encoder, quirks: Quirks) -> ModelTurn:
     """Return the turn without the thoughts made with another prefix than `digest`."""
     blocks: list[types.Block] = []
     for block in turn.blocks:
         if isinstance(block, types.Reasoning):
             made_with = (block.opaque or {}).get(PREFIX)
-            if made_with != _before(blocks, digest, encode, quirks):
+            if made_with != _before(blocks, digest, encoder, quirks):
                 continue
         blocks.append(block)
     return turn if len(blocks) == len(turn.blocks) else replace(turn, blocks=tuple(blocks))
 
 
 def bound(
-    finished: types.Finished, digest: str, encode: EncodeTurn, quirks: Quirks
+    finished: types.Finished, digest: str, encoder: Encoder, quirks: Quirks
 ) -> types.Finished:
     """Return the answer with each thought bound to its prefix; `digest` is the request's."""
     blocks: list[types.Block] = []
     for block in finished.content:
         if isinstance(block, types.Reasoning):
-            prefix = _before(blocks, digest, encode, quirks)
+            prefix = _before(blocks, digest, encoder, quirks)
             block = replace(block, opaque={**(block.opaque or {}), PREFIX: prefix})
         blocks.append(block)
     return replace(finished, content=tuple(blocks))
 
 
-def _before(blocks: list[types.Block], digest: str, encode: EncodeTurn, quirks: Quirks) -> str:
+def _before(blocks: list[types.Block], digest: str, encoder: Encoder, quirks: Quirks) -> str:
     """Return the digest of the request and of the blocks before in the same answer."""
     if not blocks:
         return digest
     said = ModelTurn(tuple(blocks), same_provider=True, same_model=True)  # type: ignore[arg-type]
-    data = b",".join(map(encode_json, encode(said, quirks)))
+    data = b",".join(map(encode_json, encoder.model(said, quirks)))
     return sha256(digest.encode() + data).hexdigest()
 
 
@@ -286,17 +261,14 @@ def tools_size(tools: Iterable[types.ToolSpec]) -> int:
     return sum(len(tool.description) + 400 for tool in tools)
 
 
-def turn_size(turn: Turn) -> int:
-    """Return the approximate characters of a turn; an image counts by its tokens."""
-    blocks: Iterable[object]
-    if turn.kind == "tool":
-        blocks = [block for result in turn.results for block in result.content]
-    else:
-        blocks = turn.blocks
+def size_of(blocks: Iterable[types.Block]) -> int:
+    """Return the approximate characters of a message; an image counts by its tokens."""
     size = 0
     for block in blocks:
-        if type(block) is types.Text or isinstance(block, types.Reasoning):
+        if isinstance(block, types.Text | types.Reasoning):
             size += len(block.text)
+        elif isinstance(block, types.ToolResult):
+            size += size_of(block.content)
         else:
             size += IMAGE_TOKENS * 4 if isinstance(block, types.Image) else 200
     return size

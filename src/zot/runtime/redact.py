@@ -6,6 +6,7 @@ is left alone, whatever it looks like.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -41,6 +42,8 @@ MIN_LENGTH = 12
 """Minimum length of a secret: shorter ones may be words (`ollama`, `none`) in ordinary text."""
 MIN_MIXED = 8
 """Minimum length of a secret with letters and digits, which is not a word."""
+RECHECK_SECONDS = 0.25
+"""Age at which `recent_secrets` looks at the files again."""
 
 
 # --- the secrets -----------------------------------------------------------------------------
@@ -65,6 +68,7 @@ class Redactor:
         """Fingerprint and secrets of each file, when it was read last."""
         self._known: frozenset[str] = frozenset()
         self._secrets: tuple[str, ...] = ()
+        self._checked_at = 0.0
 
     def secrets(self) -> tuple[str, ...]:
         """Return the secrets, longest first, so that no part of one stays behind. Always current: a
@@ -73,7 +77,14 @@ class Redactor:
         if known != self._known:
             self._secrets = tuple(sorted(known, key=len, reverse=True))
             self._known = known  # set last: threads that see it then read `_secrets`
+        self._checked_at = time.monotonic()
         return self._secrets
+
+    def recent_secrets(self) -> tuple[str, ...]:
+        """Return the secrets as of a moment ago: for streams, which ask at every piece."""
+        if time.monotonic() - self._checked_at < RECHECK_SECONDS:
+            return self._secrets
+        return self.secrets()
 
     def text(self, text: str) -> str:
         return without_secrets(text, self.secrets())
@@ -167,7 +178,7 @@ class RedactedStream:
         self._filter = SecretFilter()
 
     def feed(self, text: str) -> None:
-        self._filter.use(self._redactor.secrets())
+        self._filter.use(self._redactor.recent_secrets())
         if shown := self._filter.feed(text):
             self._out(shown)
 
@@ -235,7 +246,10 @@ class RedactedAnswer:
             if self._last is not None and (rest := self._filter.rest()):
                 yield _with_text(self._last, rest)
             self._last = None
-            self._filter.use(self._redactor.secrets())
+            # The request may have renewed a token.
+            started = isinstance(event, types.Started)
+            redactor = self._redactor
+            self._filter.use(redactor.secrets() if started else redactor.recent_secrets())
         match event:
             case types.TextDelta() | types.ReasoningDelta():
                 yield from self._shown(event, event.text)

@@ -249,19 +249,15 @@ class SkillTool:
 
     name = "skill"
     description = "Read the instructions of a skill by its name."
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {"name": {"type": "string", "description": "Name of the skill."}},
+        "required": ["name"],
+        "additionalProperties": False,
+    }
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         self._skills = skills
-
-    @property
-    def schema(self) -> dict[str, Json]:
-        name = {"type": "string", "description": "Name of the skill."}
-        return {
-            "type": "object",
-            "properties": {"name": name},
-            "required": ["name"],
-            "additionalProperties": False,
-        }
 
     def run(self, args: dict[str, Json], context: ToolContext) -> str:
         name = str(args.get("name", "")).strip()

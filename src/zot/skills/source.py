@@ -11,18 +11,8 @@ from zot.core.source import CommandInfo, CommandResult, ReadySource
 from zot.core.tool import Tool
 from zot.errors import NotFoundError
 from zot.files import StrPath, read_own
-from zot.skills.skill import (
-    MAX_BYTES,
-    MAX_DESCRIPTION,
-    MAX_FOLDER_BYTES,
-    MAX_FOLDER_FILES,
-    Skill,
-    SkillFolder,
-    SkillTool,
-    named,
-    shown,
-    split,
-)
+from zot.skills import skill as skills
+from zot.skills.skill import Skill, SkillFolder, SkillTool
 from zot.text import Frozen, compiled
 
 if TYPE_CHECKING:
@@ -39,9 +29,9 @@ class SkillSource(ReadySource):
     instant = True
     prefix = PREFIX
 
-    def __init__(self, skills: Sequence[Skill], *, offered: bool) -> None:
-        self._skills = skills
-        self._tools: tuple[Tool, ...] = (SkillTool(skills),) if skills and offered else ()
+    def __init__(self, known: Sequence[Skill], *, offered: bool) -> None:
+        self._skills = known
+        self._tools: tuple[Tool, ...] = (SkillTool(known),) if known and offered else ()
 
     def tools(self) -> Sequence[Tool]:
         return self._tools
@@ -54,7 +44,7 @@ class SkillSource(ReadySource):
 
     def run_command(self, name: str, args: str, cancel: Cancel | None = None) -> CommandResult:
         """Return the skill's text as a prompt. Raises ToolError when there is no such skill."""
-        text = shown(named(name.removeprefix(PREFIX), self._skills))
+        text = skills.shown(skills.named(name.removeprefix(PREFIX), self._skills))
         return CommandResult("", "prompt", f"{text}\n\n---\n\n{args}" if args else text)
 
 
@@ -96,8 +86,8 @@ class PromptSource(ReadySource):
         if self._files is None:
             files: dict[str, PromptFile] = {}
             for folder in self._folders:
-                left = MAX_FOLDER_BYTES
-                for path in _markdown_in(folder.path)[:MAX_FOLDER_FILES]:
+                left = skills.MAX_FOLDER_BYTES
+                for path in _markdown_in(folder.path)[: skills.MAX_FOLDER_FILES]:
                     file = read_prompt(path, folder.inside)
                     left -= len(file.text)
                     if left < 0:
@@ -110,14 +100,16 @@ class PromptSource(ReadySource):
 def read_prompt(path: StrPath, inside: StrPath | None = None) -> PromptFile:
     """Read a prompt as far as its file allows; invalid front matter is part of the text."""
     try:
-        text = read_own(path, inside, MAX_BYTES)[:MAX_BYTES].decode("utf-8", "replace")
+        text = read_own(path, inside, skills.MAX_BYTES)[: skills.MAX_BYTES].decode(
+            "utf-8", "replace"
+        )
     except OSError:
         text = ""
-    head, body = split(text, []) if text.lstrip("\ufeff").startswith("---") else ({}, text)
+    head, body = skills.split(text, []) if text.lstrip("\ufeff").startswith("---") else ({}, text)
     description = head.get("description")
     if not isinstance(description, str) or not description:
         description = next((line for line in body.splitlines() if line.strip()), "")
-    summary = " ".join(description.split())[:MAX_DESCRIPTION]
+    summary = " ".join(description.split())[: skills.MAX_DESCRIPTION]
     name = os.path.basename(path).removesuffix(".md")
     return PromptFile(name, summary, body.strip(), os.fspath(path))
 

@@ -2,6 +2,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -288,17 +289,17 @@ def test_the_searching_program_answers_like_rg(
         "pattern": "def|return", "literal": False, "ignore_case": True, "context": 1,
         "root": str(tree), "cwd": str(tree), "jail": None,
     }  # fmt: skip
-    assert search.main(json.dumps(request)) == 0
+    assert search.search(json.dumps(request)) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["type"], each["data"].get("line_number")) for each in said[3:8]] == [
         ("begin", None), ("context", 2), ("match", 3), ("match", 4), ("end", None)
     ]  # fmt: skip
     for pattern, root in (("(", tree), ("def", tree / "gone"), ("def", tree / "a.py")):
         request |= {"pattern": pattern, "root": str(root)}
-        assert search.main(json.dumps(request)) == (2 if pattern == "(" else 0)
+        assert search.search(json.dumps(request)) == (2 if pattern == "(" else 0)
     assert "unterminated" in capsys.readouterr().err
     request |= {"pattern": "():", "literal": True}
-    assert search.main(json.dumps(request)) == 0
+    assert search.search(json.dumps(request)) == 0
     assert '"match"' in capsys.readouterr().out
 
 
@@ -316,7 +317,7 @@ def test_a_search_that_fell_over_does_not_say_that_nothing_is_there(
     tree: Path, supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, program: str, said: str
 ) -> None:
     without_rg(monkeypatch)
-    monkeypatch.setattr(grep_module, "LAUNCH", program)
+    monkeypatch.setattr(grep_module, "launch", lambda *_: [sys.executable, "-c", program])
     with pytest.raises(ToolError, match=said):
         call(Grep(place_at(str(tree)), supervisor), pattern="def")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import os
 import stat
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from zot.tools.process.supervisor import ProcessResult, Supervisor
 from zot.tools.search import program, wildcard
 from zot.tools.search.glob import compile_pattern, shown
 from zot.tools.search.walk import Tree
+from zot.trees import launch
 
 LIMIT = 100
 MAX_LIMIT = 2000
@@ -35,10 +35,6 @@ MAX_COUNTED = 20_000
 """Number of matches after which the search ends."""
 LISTED = 50
 SECONDS = 30.0
-LAUNCH = (
-    "import sys; sys.path.append(sys.argv[1]); from zot.tools.search.program import main;"
-    " sys.exit(main(sys.argv[2]))"
-)
 # By default rg reads other ignore files and looks above the repository; the result must not depend
 # on the program that searched.
 RG = (
@@ -126,8 +122,7 @@ class Grep:
     def _python(self, wanted: Arguments) -> list[str]:
         where = {"cwd": self._place.cwd, "jail": self._place.bounds}
         body = msgspec.json.encode({**asdict(wanted), **where}, enc_hook=str).decode()
-        package = str(Path(program.__file__).parents[3])
-        return [sys.executable, "-I", "-S", "-c", LAUNCH, package, body]
+        return launch("tools.search.program", body)
 
     def _search(
         self, argv: list[str], wanted: Arguments, cancel: Cancel

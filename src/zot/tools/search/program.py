@@ -26,7 +26,12 @@ MAX_FILE = 64 << 20
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def main(request: str) -> int:
+def main() -> None:
+    sys.exit(search(sys.argv[1]))
+
+
+def search(request: str) -> int:
+    """Search as the request says and print the matches; return 2 if the pattern is invalid."""
     options = json.loads(request)
     warnings.simplefilter("ignore")  # re warns about syntax whose meaning may change
     flags = re.IGNORECASE if options["ignore_case"] else 0

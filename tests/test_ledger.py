@@ -23,7 +23,7 @@ def test_what_fits_is_let_through_and_what_was_spent_is_booked(ledger):
     spending = ledger.read()
     assert spending.total() == Amount(0.5, 100)
     assert spending.reserved == {"2": Amount(4.0)}
-    assert spending.said() == "$0.5000 of $10"
+    assert spending.summary() == "$0.5000 of $10"
 
 
 def test_who_does_not_fit_waits_for_the_others(ledger):
@@ -108,7 +108,7 @@ def test_minutes_can_be_limited_too_and_are_booked_while_they_pass(ledger):
     ledger.reserve("1", Amount(1.0), Cancel())
     ledger.book_time({"first": Amount(0.5, 7, 100.0)})
     assert ledger.read().reserved == {"1": Amount(1.0)}
-    assert ledger.read().said() == "$0.5000 of $10 and 1.7 of 2 minutes"
+    assert ledger.read().summary() == "$0.5000 of $10 and 1.7 of 2 minutes"
     ledger.reserve("2", Amount(1.0), Cancel())
     ledger.book_time({"first": Amount(0.5, 7, 121.0)})
     with pytest.raises(LimitError, match="2.0 of 2 minutes"):

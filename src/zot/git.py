@@ -113,10 +113,10 @@ class Git:
     @cached_property
     def _tamed(self) -> dict[str, str]:
         words = ("config", "--list", "--show-scope", "--name-only", "-z")
-        said = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
+        output = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
         settings = [
             (name, instead)
-            for scope, name in zip(said[::2], said[1::2], strict=False)
+            for scope, name in zip(output[::2], output[1::2], strict=False)
             if scope in ("local", "worktree")
             for pattern, instead in _PROGRAMS
             if re.fullmatch(pattern, name, re.DOTALL)
@@ -158,8 +158,8 @@ class Git:
     @property
     def common_dir(self) -> Path:
         """Folder that all checkouts of the repository share."""
-        said = self.run("rev-parse", "--git-common-dir").removesuffix("\n")
-        return Path(self.directory, said).resolve()
+        output = self.run("rev-parse", "--git-common-dir").removesuffix("\n")
+        return Path(self.directory, output).resolve()
 
     def identity(self) -> dict[str, str]:
         """Return variables that make zot the committer if no user is configured; else none."""
@@ -205,8 +205,8 @@ def _is_for_git(name: str, value: str) -> bool:
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
-    said = (done.stderr or done.stdout).decode(errors="replace").strip()
-    return printable(said[:2000]) or f"exit code {done.returncode}"
+    output = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return printable(output[:2000]) or f"exit code {done.returncode}"
 
 
 def top_level(directory: str, environment: Mapping[str, str]) -> str:

@@ -66,7 +66,7 @@ class Spending(Struct, frozen=True):
                 return True
         return False
 
-    def said(self) -> str:
+    def summary(self) -> str:
         total = self.total()
         parts = [f"${total.usd:.4f} of ${self.max_usd:g}"] if self.max_usd is not None else []
         if self.max_tokens is not None:
@@ -99,7 +99,7 @@ class Ledger:
             with locked(self._path):
                 spending = self.read()
                 if spending.is_used_up():
-                    raise LimitError(f"the shared limit is used up: {spending.said()}")
+                    raise LimitError(f"the shared limit is used up: {spending.summary()}")
                 if spending.has_room(who, amount):
                     self._write(spending, reserved={**spending.reserved, who: amount})
                     return
@@ -128,8 +128,8 @@ class Ledger:
                 return
             now = time.time_ns()
             cut_off = {f"cut off {key} {now}": held for key, held in gone.items()}
-            kept = {key: held for key, held in spending.reserved.items() if key in alive}
-            self._write(spending, spent={**spending.spent, **cut_off}, reserved=kept)
+            remaining = {key: held for key, held in spending.reserved.items() if key in alive}
+            self._write(spending, spent={**spending.spent, **cut_off}, reserved=remaining)
 
     def _write(self, spending: Spending, **changes: object) -> None:
         changed = msgspec.structs.replace(spending, **changes)

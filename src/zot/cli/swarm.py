@@ -479,7 +479,7 @@ def _budget(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
     spending = swarm.spending()
     total = spending.total()
     used = f"${total.usd:.4f}, {total.tokens} tokens and {total.seconds / 60:.1f} minutes"
-    limit = spending.said() or f"{used}, without a limit"
+    limit = spending.summary() or f"{used}, without a limit"
     say_either(arguments, {"spent": total, "limits": spending}, f"spent {limit}")
 
 

@@ -20,7 +20,7 @@ class SpendGuard(Hook):
         """Reserve the maximum cost of the call; the supervisor books the actual cost."""
         spending = self._ledger.read()
         if spending.is_used_up():
-            return Block(f"the shared limit is used up: {spending.said()}")
+            return Block(f"the shared limit is used up: {spending.summary()}")
         if spending.max_usd is None and spending.max_tokens is None:
             return ALLOW
         model = self._model()

@@ -178,23 +178,23 @@ def _report(
 
 
 def _notes(result: ProcessResult, timeout: float | None) -> list[str]:
-    notes = {
+    by_end = {
         "exited": "",
         "timed_out": f"timed out after {timeout:g} s; it was stopped" if timeout else "",
         "aborted": "aborted; it was stopped",
         "supervisor_killed": "its supervisor was killed, so it was stopped",
         "too_many_processes": "it started too many processes (a fork bomb?) and was stopped",
     }
-    said = [notes[result.end]]
+    notes = [by_end[result.end]]
     if result.signal:
-        said.append(f"killed by {result.signal}")
+        notes.append(f"killed by {result.signal}")
     if result.leftovers:
-        said.append(
+        notes.append(
             _counted(result.leftovers, "background process", "stopped: the shell had exited")
         )
     if result.survivors:
-        said.append(_counted(result.survivors, "process", "not possible to kill"))
-    return [note for note in (*said, *result.notes) if note]
+        notes.append(_counted(result.survivors, "process", "not possible to kill"))
+    return [note for note in (*notes, *result.notes) if note]
 
 
 def _counted(names: tuple[str, ...], noun: str, what: str) -> str:

@@ -111,22 +111,22 @@ class Place:
 
     def missing(self, path: Path) -> str:
         """Return the error message for a missing file, with similar names."""
-        said = f"no such file: {str(path)!r}"
+        text = f"no such file: {str(path)!r}"
         if path.is_symlink():
-            return f"{said} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
+            return f"{text} (a symlink to {os.readlink(path)!r}, which does not exist)"  # noqa: PTH115 (the raw target)
         parent = path.parent
         if not parent.is_dir():
             while not parent.exists():
                 parent = parent.parent
-            return f"{said}; {self.shown(parent)!r} is the last part of it that exists"
+            return f"{text}; {self.shown(parent)!r} is the last part of it that exists"
         with os.scandir(parent) as entries:
             names = [entry.name for _, entry in zip(range(5000), entries, strict=False)]
         folded = {name.lower(): name for name in names}
         near = nearest(path.name.lower(), folded, most=3)
         if not near:
-            return said
+            return text
         hints = ", ".join(repr(self.shown(parent / folded[name])) for name in near)
-        return f"{said}; did you mean {hints}?"
+        return f"{text}; did you mean {hints}?"
 
     def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
         """Run a command to its end; see Supervisor.run."""

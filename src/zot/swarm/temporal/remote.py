@@ -257,7 +257,7 @@ class RemoteAgent:
 
     def _used_up(self) -> str:
         spending = self._runner.ledger.read()
-        return f"the shared limit is used up: {spending.said()}" if spending.is_used_up() else ""
+        return f"the shared limit is used up: {spending.summary()}" if spending.is_used_up() else ""
 
     async def abort(self) -> None:
         if self._supervised.agent.alive:

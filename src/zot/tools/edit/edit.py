@@ -118,9 +118,9 @@ def _report(name: str, before: bytes | None, after: bytes) -> ToolOutput:
             details={"created": True, "diff": "", "first_changed_line": 1},
         )
     rows, line = diff(shown_text(before), shown_text(after))
-    said = f"overwrote {name} ({size})" if rows else f"{name} already had this content ({size})"
+    summary = f"overwrote {name} ({size})" if rows else f"{name} already had this content ({size})"
     return ToolOutput(
-        content=(Text(f"{said}\n{rows}" if rows else said),),
+        content=(Text(f"{summary}\n{rows}" if rows else summary),),
         details={"created": False, "diff": rows, "first_changed_line": line},
     )
 

@@ -140,9 +140,9 @@ def _write_beside(target: Target, old: int | None, before: bytes | None, after: 
         with os.fdopen(fd, "wb") as file:
             file.write(after)
             file.flush()
-            kept = old is None or _keep(fd, old)
+            is_same_owner = old is None or _keep(fd, old)
             os.fsync(fd)
-        if not kept and before is not None:
+        if not is_same_owner and before is not None:
             return _write_in_place(target, before, after)
         return _move(temporary, target, before)
     finally:

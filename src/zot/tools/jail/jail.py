@@ -218,11 +218,11 @@ class Jail(Place):
         `lasts`: a long-running program, beside which commands come and go.
         """
         program = self._bubblewrap()
-        told: list[str] = []
+        notes: set[str] = set()
 
         def tell_once(note: str) -> None:
-            if note not in told:
-                told.append(note)
+            if note not in notes:
+                notes.add(note)
                 tell(note)
 
         secrets = self._secrets()
@@ -394,15 +394,15 @@ class Jail(Place):
     ) -> None:
         """Check that bubblewrap can make a jail here, so that its failure is not mistaken for the
         command's. Raises ToolError."""
-        said = bytearray()
+        output = bytearray()
         shell = paths.shell(self.cwd, self.environ)
         argv = [*walls.words, "--", shell, "-c", "exit 0"]
-        rest = env, said.extend, cancel, PROBE_SECONDS
+        rest = env, output.extend, cancel, PROBE_SECONDS
         result = self._started(supervisor, argv, rest, walls)
         cancel.check()
         if result.exit_code == 0:
             return
-        words = said.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
+        words = output.decode("utf-8", "replace").strip() or f"it ended with {result.exit_code}"
         if self._modern and "nknown option" in words:
             self._modern = False  # before 0.8
             words_of_old = [*self._wrap(walls.words[0], self._secrets()), *ARGUMENTS]

@@ -106,14 +106,14 @@ class JailGate:
         if pid == 0:
             self._be_builder(sink)
         os.close(sink)
-        said = b""
+        answer = b""
         while piece := os.read(source, PAGE):
-            said += piece
+            answer += piece
         os.close(source)
         _, status = os.waitpid(pid, 0)
         if status == 0:
             return ""
-        return said.decode("utf-8", "replace") or "bubblewrap did not get ready for it in time"
+        return answer.decode("utf-8", "replace") or "bubblewrap did not get ready for it in time"
 
     def open(self) -> None:
         """Let the program start, if bubblewrap is still there."""
@@ -204,8 +204,8 @@ class Kernel:
 
 def _child(info: int) -> int:
     """Return the pid that bubblewrap reports: `{"child-pid": 123, ...}`."""
-    said = os.read(info, PAGE)
-    digits = said.partition(b'"child-pid":')[2].split(b",")[0].split(b"}")[0].strip()
+    answer = os.read(info, PAGE)
+    digits = answer.partition(b'"child-pid":')[2].split(b",")[0].split(b"}")[0].strip()
     return int(digits)
 
 

@@ -69,7 +69,7 @@ class Keeper:
         """`watched`: descriptors that become readable when zot or the helper is gone."""
         self.control = control
         self.wake = trees.Wake()
-        self.asked = polling(control.fileno(), *watched)
+        self.idle = polling(control.fileno(), *watched)
         self.running = polling(control.fileno(), self.wake.fd, *watched)
         self.orphaned = polling(*watched)
         self.null = os.dup(0)
@@ -80,7 +80,7 @@ class Keeper:
     def serve(self, fds: list[int], body: bytes) -> None:
         """Run the program, and those that follow as long as each of them ends cleanly."""
         while self.run(fds, *marshal.loads(body)):
-            if self.asked.poll() != [(self.control.fileno(), select.POLLIN)]:
+            if self.idle.poll() != [(self.control.fileno(), select.POLLIN)]:
                 return  # zot or the helper is gone
             message = received(self.control, 1)
             if message is None or self.orphaned.poll(0):
@@ -397,14 +397,14 @@ def exactly(source: socket.socket, size: int) -> bytes | None:
     return body
 
 
-def close_others(kept: int) -> None:
+def close_others(spared: int) -> None:
     """Close inherited descriptors, which commands must not get."""
     try:
         inherited = [int(name) for name in os.listdir("/dev/fd")]
     except OSError:
         inherited = list(range(256))
     for fd in inherited:
-        if fd > 2 and fd != kept:
+        if fd > 2 and fd != spared:
             try:
                 os.close(fd)
             except OSError:

@@ -264,7 +264,7 @@ class RunningCommand:
         look = now + pause
         # The keeper enforces the timeout; this is the fallback if it was frozen.
         late = None if timeout is None else now + timeout + PATIENCE
-        told = forced = False
+        is_ending = is_forced = False
         while True:
             ready = {fd for fd, _ in poll.poll(pause * 1000)}
             now = time.monotonic()
@@ -276,13 +276,13 @@ class RunningCommand:
                     return
                 pause = min(2 * pause, LAST_LOOK)
                 look = now + pause
-            if self._cancel.is_set() and not told:
-                told, late = True, now
-            if late is not None and now > late and not told:
-                told = True
+            if self._cancel.is_set() and not is_ending:
+                is_ending, late = True, now
+            if late is not None and now > late and not is_ending:
+                is_ending = True
                 self.link.end()
-            if late is not None and now > late + PATIENCE and not forced:
-                forced = True
+            if late is not None and now > late + PATIENCE and not is_forced:
+                is_forced = True
                 force()
 
     def _take(self) -> bytes | None:

@@ -108,12 +108,12 @@ class Search:
             return not self.only_dirs  # a dangling symlink
 
 
-def compile_pattern(pattern: str, said: str = "") -> list[wildcard.Segments]:
-    """Compile a pattern; `said`: its original form. Raises ToolError if it is invalid."""
+def compile_pattern(pattern: str, original: str = "") -> list[wildcard.Segments]:
+    """Compile a pattern; `original`: its original form. Raises ToolError if it is invalid."""
     try:
         return [_compile(alternative) for alternative in wildcard.braces(pattern)]
     except wildcard.BadPattern as error:
-        raise ToolError(f"invalid glob pattern {said or pattern!r}: {error}") from error
+        raise ToolError(f"invalid glob pattern {original or pattern!r}: {error}") from error
 
 
 def _compile(pattern: str) -> wildcard.Segments:

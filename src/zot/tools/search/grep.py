@@ -70,11 +70,11 @@ class Grep:
                 return matches.report(result)
         # Without rg, and for syntax that rg does not support: look-around, back references.
         matches, result = self._search(self._python(wanted), wanted, context.cancel)
-        said = matches.errors.strip()
+        errors = matches.errors.strip()
         if result.exit_code == 2:
-            raise ToolError(f"invalid regular expression {wanted.pattern!r}: {said}")
+            raise ToolError(f"invalid regular expression {wanted.pattern!r}: {errors}")
         if result.exit_code:  # it crashed; only rg exits with 1 when there is no match
-            why = said.rpartition("\n")[2] or f"exit code {result.exit_code}"
+            why = errors.rpartition("\n")[2] or f"exit code {result.exit_code}"
             raise ToolError(f"the search failed: {why}; use grep in bash")
         return matches.report(result)
 
@@ -168,12 +168,12 @@ class Data(Frozen):
     reason: str = ""
 
 
-class Said(Frozen):
+class SearchEvent(Frozen):
     type: str
     data: Data
 
 
-DECODER = msgspec.json.Decoder(Said)
+DECODER = msgspec.json.Decoder(SearchEvent)
 
 
 class GrepMatches:
@@ -212,11 +212,11 @@ class GrepMatches:
             elif len(self.errors) < 2000:
                 self.errors += line[:2000].decode("utf-8", "replace") + "\n"
 
-    def _take(self, said: Said) -> None:
-        data = said.data
-        if said.type == "skipped":
+    def _take(self, event: SearchEvent) -> None:
+        data = event.data
+        if event.type == "skipped":
             self._left_out[data.reason] += 1
-        elif said.type == "begin":
+        elif event.type == "begin":
             self._file, self._last = [], -1
             path = data.path.decoded()
             self._name = shown(self._wanted.folder / path, self._cwd)
@@ -224,9 +224,9 @@ class GrepMatches:
             self._skip = self._globs is not None and not any(
                 wildcard.matches(glob, parts) for glob in self._globs
             )
-        elif said.type in ("match", "context") and not self._skip:
-            self._add(data.lines, data.line_number, said.type == "match")
-        elif said.type == "end" and not self._skip:
+        elif event.type in ("match", "context") and not self._skip:
+            self._add(data.lines, data.line_number, event.type == "match")
+        elif event.type == "end" and not self._skip:
             self._end(binary=data.binary_offset is not None)
 
     def _add(self, line: Bytes, number: int, is_match: bool) -> None:

@@ -7,6 +7,7 @@ text typed; QuestionBox offers a few answers, each with its key, and may take a 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -60,8 +61,8 @@ class MenuItem(Struct, frozen=True):
 
     label: str
     detail: str = ""
-    value: object = None
-    """Value passed to the callback; None: the label."""
+    value: Any = None
+    """Value passed to the callback, which knows its type; None: the label."""
 
 
 class Menu(Overlay):
@@ -75,10 +76,10 @@ class Menu(Overlay):
         self,
         title: str,
         choices: Sequence[MenuItem],
-        pick: Callable[[object], None],
+        pick: Callable[[Any], None],
         *,
         leave: Callable[[], None] = lambda: None,
-        keys: Mapping[str, Callable[[object], None]] | None = None,
+        keys: Mapping[str, Callable[[Any], None]] | None = None,
         hint: str = "enter picks, esc leaves",
         chosen: int = 0,
     ) -> None:
@@ -177,7 +178,7 @@ class Menu(Overlay):
                     self._chosen = 0
 
 
-def _value(choice: MenuItem) -> object:
+def _value(choice: MenuItem) -> Any:
     return choice.label if choice.value is None else choice.value
 
 
@@ -237,14 +238,14 @@ class AnswerKey(Struct, frozen=True):
 
     key: str
     label: str
-    value: object
+    value: Any
     wants_text: bool = False
     """The person may add a text, such as a reason or a name; Enter ends it."""
     short: str = ""
     """Label for narrow windows."""
 
 
-TakesAnswer = Callable[[object, str], None]
+TakesAnswer = Callable[[Any, str], None]
 """Called with the value of the reply, and the text."""
 
 

@@ -289,7 +289,7 @@ class App:
     # --- work and errors ---------------------------------------------------------------------
 
     def work(
-        self, function: Callable[[], Result], then: Callable[[Result], None] = lambda result: None
+        self, function: Callable[[], Result], then: Callable[[Result], object] = lambda result: None
     ) -> None:
         """Run a slow function in a thread, then `then` with its result on this thread. Errors
         become notes."""
@@ -297,18 +297,18 @@ class App:
 
         def run() -> None:
             try:
-                after = partial(then, function())
+                after: Callable[[], object] = partial(then, function())
             except Exception as error:
                 after = partial(_raise, error)
             self.loop.post(lambda: finish(after))
 
-        def finish(after: Callable[[], None]) -> None:
+        def finish(after: Callable[[], object]) -> None:
             self.working -= 1
             self.guarded(after)
 
         threading.Thread(target=run, name="zot-terminal", daemon=True).start()
 
-    def guarded(self, action: Callable[[], None]) -> None:
+    def guarded(self, action: Callable[[], object]) -> None:
         """Run the action; report an error as a note and go on."""
         try:
             action()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from zot.core import events
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
-from zot.serve.interactive import attach, questions, shell
+from zot.serve.interactive import clipboard, questions, shell
 from zot.serve.interactive.look import notification
 from zot.serve.interactive.slash import models, table
 from zot.serve.interactive.slash.work import copy_text
@@ -147,7 +147,7 @@ class Chat:
 
     def images_in(self, text: str) -> list[Image]:
         """Return the images whose chips are in the text."""
-        return attach.images_in(text, self.images)
+        return clipboard.images_in(text, self.images)
 
     # --- events of the agent -----------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Chat:
             app.editor.set(text)
 
     def paste(self, text: str) -> None:
-        attach.paste(self._app, text)
+        clipboard.paste(self._app, text)
 
     def paste_clipboard(self) -> None:
-        attach.paste_clipboard(self._app)
+        clipboard.paste_clipboard(self._app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from zot.tui.keys import KeyPress
 from zot.tui.menu import (
@@ -66,19 +67,19 @@ class DialogStack:
         self,
         title: str,
         items: list[MenuItem],
-        pick: Callable[[object], None],
+        pick: Callable[[Any], None],
         chosen: int = 0,
         *,
         stays: bool = False,
         leave: Callable[[], None] = _nothing,
         unasked: bool = False,
-        keys: Mapping[str, Callable[[object], None]] | None = None,
+        keys: Mapping[str, Callable[[Any], None]] | None = None,
         hint: str = "enter picks, esc leaves",
     ) -> Menu:
         """Open a menu that closes itself, unless it `stays`; call `pick` with the value picked, or
         `leave`. `keys` and `hint` as for Menu."""
 
-        def picked(value: object) -> None:
+        def picked(value: Any) -> None:
             if not stays:
                 self.close(menu)
             pick(value)
@@ -93,12 +94,7 @@ class DialogStack:
 
     def offer(self, title: str, *actions: tuple[str, str, Callable[[], None]]) -> None:
         """Open a menu of actions, each a label, a description and a function."""
-
-        def pick(value: object) -> None:
-            assert callable(value)
-            value()
-
-        self.choose(title, [MenuItem(*action) for action in actions], pick)
+        self.choose(title, [MenuItem(*action) for action in actions], lambda action: action())
 
     def ask(
         self,
@@ -111,7 +107,7 @@ class DialogStack:
         """Open a question that closes itself; call `answer` with the reply and the text typed, or
         `leave`."""
 
-        def answered(value: object, typed: str) -> None:
+        def answered(value: Any, typed: str) -> None:
             self.close(box)
             answer(value, typed)
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from zot.errors import ZotError
 from zot.observe.status import OpenQuestion
-from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
-from zot.serve.interactive.swarm_feed import SwarmFeed
+from zot.serve.interactive.swarm_feed import AgentTranscript, SwarmFeed, diff_block
 from zot.swarm.agent import AgentSummary, by_need, shown_age
 from zot.swarm.local import LocalSwarm
 from zot.swarm.rows import LogRow

@@ -7,10 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.errors import CommandError, ConfigError, ZotError
+from zot.local.models import LocalModel, is_pulled, known_models
+from zot.local.pull import pull, remove
+from zot.local.server import running_servers
 from zot.provider.auth import oauth
 from zot.provider.auth.page import CallbackPage
 from zot.provider.auth.store import AuthFile
@@ -20,11 +24,17 @@ from zot.provider.types import Level, Model
 from zot.serve.interactive.status import amount
 from zot.settings.known import Known, keep_key, log_out
 from zot.settings.resolve import AvailableModels
-from zot.tui.menu import MenuItem, ShownQuestion
+from zot.text import size_text
+from zot.tui.blocks import LiveBlock
+from zot.tui.cells import Line, clip
+from zot.tui.menu import Menu, MenuItem, ShownQuestion
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
+BAR_CELLS = 30
+"""Width of the progress bar, in cells."""
+LOCAL_HINT = "enter downloads and uses it, ctrl+d removes it from this machine, esc leaves"
 RESCUED = {
     "auth": "The key was refused",
     "rate_limited": "No more requests for now",
@@ -72,8 +82,7 @@ def _choose_model(
     items = [MenuItem(f"{model.provider}/{model.id}", _facts(model), model) for model in models]
     chosen = next((place for place, model in enumerate(models) if model == present), 0)
 
-    def pick(value: object) -> None:
-        assert isinstance(value, Model)
+    def pick(value: Model) -> None:
         use_model(app, value.id, value.provider, then)
 
     app.dialogs.choose("Model", items, pick, chosen)
@@ -114,7 +123,7 @@ def reasoning(app: App, args: str) -> None:
         return
     chosen = able.index(clamped(app.runtime.agent.settings.reasoning, app.runtime.models.current))
     items = [MenuItem(level) for level in able]
-    app.dialogs.choose("How much to think", items, lambda level: _use_level(app, level), chosen)  # type: ignore[arg-type]  # a Level
+    app.dialogs.choose("How much to think", items, lambda level: _use_level(app, level), chosen)
 
 
 def _use_level(app: App, level: Level) -> None:
@@ -144,7 +153,7 @@ def log_in(app: App, provider: str, then: Then = _nothing) -> None:
         MenuItem(info.title or info.name, "logged in" if info.name in stored else "", info)
         for info in infos
     ]
-    app.dialogs.choose("Log in to", items, lambda info: _choose_way(app, info, then))  # type: ignore[arg-type]  # a ProviderInfo
+    app.dialogs.choose("Log in to", items, lambda info: _choose_way(app, info, then))
 
 
 def _choose_way(app: App, info: ProviderInfo, then: Then) -> None:
@@ -246,13 +255,101 @@ def logout(app: App, args: str) -> None:
     )
 
 
+# --- models on this machine -------------------------------------------------------------------
+
+
+def local(app: App, args: str) -> None:
+    """Pick a model that runs inside zot; download it first if necessary."""
+    if args:
+        model = next((model for model in known_models() if model.name == args), None)
+        if model is None:
+            names = ", ".join(model.name for model in known_models())
+            raise ZotError(f"there is no local model {args!r}; there is: {names}")
+        use_local(app, model)
+        return
+
+    def pick(value: LocalModel) -> None:
+        use_local(app, value)
+
+    def delete(value: LocalModel) -> None:
+        app.dialogs.confirm(
+            f"Remove {value.name} from this machine?", lambda: _remove(app, value, menu)
+        )
+
+    keys = {"ctrl+d": delete}
+    menu = app.dialogs.choose(
+        "Models on this machine", _local_items(app), pick, keys=keys, hint=LOCAL_HINT
+    )
+
+
+def _local_items(app: App) -> list[MenuItem]:
+    home = app.around.home
+    running = {Path(server.model).stem for server in running_servers(Path(home, "local"))}
+    items = []
+    for model in known_models():
+        state = "here" if is_pulled(model, home) else f"a download of {size_text(model.bytes)}"
+        state = "running" if model.name in running else state
+        detail = f"{state}; {model.title}, {model.licence}, good for {model.good_for}"
+        items.append(MenuItem(model.name, detail, model))
+    return items
+
+
+def _remove(app: App, model: LocalModel, menu: Menu) -> None:
+    gone = remove(model, app.around.home)
+    app.note(f"removed {model.name}" if gone else f"{model.name} is not on this machine")
+    menu.replace(_local_items(app))
+
+
+class ProgressBlock(LiveBlock):
+    """A progress bar of a download."""
+
+    def __init__(self, title: str) -> None:
+        self.closed = False
+        self._title = title
+        self._done = self._total = 0
+
+    def set(self, done: int, total: int) -> None:
+        self._done, self._total = done, total
+
+    def close(self) -> None:
+        self.closed = True
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        share = self._done / self._total if self._total else 0.0
+        filled = int(BAR_CELLS * share)
+        bar = "█" * filled + "░" * (BAR_CELLS - filled)
+        size = f" {self._done / 1e6:.0f} of {self._total / 1e6:.0f} MB" if self._total else ""
+        return [clip((("", self._title + " "), ("accent", bar), ("dim", size)), width)]
+
+
+def use_local(app: App, model: LocalModel) -> None:
+    """Switch to the model; download it first if necessary."""
+    home = app.around.home
+    if is_pulled(model, home):
+        _go_on(app, model)
+        return
+    bar = ProgressBlock(f"downloading {model.name}")
+    app.show(bar)
+
+    def work() -> None:
+        try:
+            pull(model, lambda done, total: app.loop.post(lambda: bar.set(done, total)), home)
+        finally:
+            app.loop.post(bar.close)
+
+    app.work(work, lambda _: _go_on(app, model))
+
+
+def _go_on(app: App, model: LocalModel) -> None:
+    app.note(f"{model.name} is here")
+    use_model(app, model.name, "local")
+
+
 # --- when there is no model, or it cannot be asked -------------------------------------------
 
 
 def first_run(app: App) -> None:
     """Offer three ways to get a model to a person who has none yet."""
-    from zot.serve.interactive.slash import local as slash_local
-
     app.dialogs.offer(
         "Welcome to zot. It needs a model:",
         ("an API key or a login", "Anthropic, OpenAI, Google and others", lambda: log_in(app, "")),
@@ -264,7 +361,7 @@ def first_run(app: App) -> None:
         (
             "a model that runs inside zot",
             "no key, no network; a download",
-            lambda: slash_local.local(app, ""),
+            lambda: local(app, ""),
         ),
     )
 

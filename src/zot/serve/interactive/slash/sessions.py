@@ -39,10 +39,6 @@ def rewind(app: App, args: str) -> None:
     app.dialogs.choose("Go back to before", items, lambda id: look_back(app, str(id)))
 
 
-def undo(app: App, args: str) -> None:
-    look_back(app, "")
-
-
 def look_back(app: App, to: str) -> None:
     runtime = app.runtime
     keeps = runtime.session.contents is not None
@@ -63,8 +59,7 @@ def _ask_back(app: App, seen: Rewound) -> None:
         label = "both, and also the files that someone else changed"
         replies.append(AnswerKey("x", label, (True, True, True)))
 
-    def answer(value: object, _: str) -> None:
-        assert isinstance(value, tuple)
+    def answer(value: tuple[bool, bool, bool], _: str) -> None:
         conversation, files, force = value
         runtime = app.runtime
         app.work(
@@ -134,8 +129,7 @@ def jump(app: App, args: str) -> None:
         raise CommandError("there is no such prompt in this conversation")
     items = [MenuItem(_shown(text), "", turn) for text, turn in wanted[::-1]]
 
-    def pick(value: object) -> None:
-        assert isinstance(value, tuple)
+    def pick(value: tuple[Message, ...]) -> None:
         assert app.view is not None
         replay(app.view, value)
 
@@ -178,13 +172,10 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
     def items() -> list[MenuItem]:
         return [MenuItem(_shown(info.title or info.first_text), text, info) for info, text in rows]
 
-    def pick(value: object) -> None:
-        assert isinstance(value, SessionInfo)
+    def pick(value: SessionInfo) -> None:
         resume(app, value.path)
 
-    def rename(value: object) -> None:
-        assert isinstance(value, SessionInfo)
-
+    def rename(value: SessionInfo) -> None:
         def named(title: str) -> None:
             library.rename(value.path, title)
             rows[:] = [
@@ -195,9 +186,7 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
 
         app.dialogs.ask_text("The session's name:", value.title, named)
 
-    def delete(value: object) -> None:
-        assert isinstance(value, SessionInfo)
-
+    def delete(value: SessionInfo) -> None:
         def deleted() -> None:
             if value.path == app.runtime.sessions.info().path:
                 raise CommandError("this session is in use; begin a new one first: /new")

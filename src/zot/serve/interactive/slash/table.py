@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.serve.interactive.slash import local, models, sessions, work
+from zot.serve.interactive.slash import models, sessions, work
 from zot.tui.blocks import RowsBlock
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class SlashCommand(Struct, frozen=True):
     name: str
     help: str
-    run: Callable[[App, str], None]
+    run: Callable[[App, str], object]
+    """Gets the app and the rest of the line."""
     args: str = ""
     """Arguments, for the help."""
     stops: bool = False
@@ -60,9 +61,9 @@ def new(app: App, args: str) -> None:
 
 
 def swarm(app: App, args: str) -> None:
-    from zot.serve.interactive import swarm_commands
+    from zot.serve.interactive.slash import swarm as room
 
-    swarm_commands.swarm(app, args)
+    room.swarm(app, args)
 
 
 COMMANDS = {
@@ -72,9 +73,11 @@ COMMANDS = {
         SlashCommand("login", "keep a key, or log in", models.log_in, "[PROVIDER]"),
         SlashCommand("logout", "forget a login", models.logout, "[PROVIDER]"),
         SlashCommand("model", "go on with another model", models.model, "[ID]"),
-        SlashCommand("llama", "models on this machine", local.local, "[NAME]"),
+        SlashCommand("llama", "models on this machine", models.local, "[NAME]"),
         SlashCommand("reasoning", "how much to think", models.reasoning, "[LEVEL]"),
-        SlashCommand("retry", "answer the last prompt once more", work.retry),
+        SlashCommand(
+            "retry", "answer the last prompt once more", lambda app, _: app.work(app.runtime.retry)
+        ),
         SlashCommand("new", "begin a new session", new, stops=True),
         SlashCommand("sessions", "go on with another session", sessions.sessions, "[SEARCH]"),
         SlashCommand(
@@ -84,20 +87,37 @@ COMMANDS = {
             "[WHAT]",
         ),
         SlashCommand("rewind", "go back to an earlier prompt", sessions.rewind, stops=True),
-        SlashCommand("undo", "go back to before the last prompt", sessions.undo, stops=True),
+        SlashCommand(
+            "undo",
+            "go back to before the last prompt",
+            lambda app, _: sessions.look_back(app, ""),
+            stops=True,
+        ),
         SlashCommand("diff", "what this session changed in files", sessions.diff, "[PATH]"),
         SlashCommand("jump", "show an earlier turn again", sessions.jump, "[TEXT]"),
         SlashCommand("btw", "a chat on the side, which is forgotten", work.btw, "[QUESTION]"),
         SlashCommand("copy", "an answer, a code block, the diff", work.copy, "[answer|code|diff]"),
-        SlashCommand("compact", "summarise what was said so far", work.compact, "[HINT]"),
+        SlashCommand(
+            "compact",
+            "summarise what was said so far",
+            lambda app, hint: app.runtime.compact(hint),
+            "[HINT]",
+        ),
         SlashCommand("study", "get to know a project", work.study, "[PATH]"),
         SlashCommand("cost", "tokens and money of this session", work.cost),
         SlashCommand("tools", "what the model can use", work.tools),
         SlashCommand("skills", "use a skill", work.skills),
         SlashCommand("mcp", "MCP servers and how they are", work.mcp),
         SlashCommand("approvals", "what runs without a question", work.approvals),
-        SlashCommand("jail", "keep tools inside this directory", work.jail, stops=True),
-        SlashCommand("unjail", "let them out", work.unjail, stops=True),
+        SlashCommand(
+            "jail",
+            "keep tools inside this directory",
+            lambda app, _: work.set_jail(app, True),
+            stops=True,
+        ),
+        SlashCommand(
+            "unjail", "let them out", lambda app, _: work.set_jail(app, False), stops=True
+        ),
         SlashCommand("reload-ext", "start extensions anew", work.reload_ext, stops=True),
         SlashCommand("settings", "see and change what is set", work.settings),
         SlashCommand("statusline", "what the last line says", work.statusline, "[PARTS]"),

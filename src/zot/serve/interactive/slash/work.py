@@ -149,15 +149,7 @@ def mcp(app: App, args: str) -> None:
     app.show(RowsBlock("MCP servers", rows))
 
 
-def jail(app: App, args: str) -> None:
-    _set_jail(app, True)
-
-
-def unjail(app: App, args: str) -> None:
-    _set_jail(app, False)
-
-
-def _set_jail(app: App, on: bool) -> None:
+def set_jail(app: App, on: bool) -> None:
     runtime = app.runtime
 
     def then(_: None) -> None:
@@ -166,15 +158,6 @@ def _set_jail(app: App, on: bool) -> None:
         app.refresh_status()
 
     app.work(lambda: runtime.shell.set_jail(on), then)
-
-
-def compact(app: App, args: str) -> None:
-    app.runtime.compact(args)
-
-
-def retry(app: App, args: str) -> None:
-    runtime = app.runtime
-    app.work(runtime.retry)
 
 
 def btw(app: App, args: str) -> None:
@@ -207,8 +190,8 @@ def reload_ext(app: App, args: str) -> None:
 
     def show(states: list[ExtensionState]) -> None:
         for state in states:
-            level = "error" if state.error else "info"
-            app.note(f"{state.name}: {state.error or state.state}", level)  # type: ignore[arg-type]  # a Level
+            text = f"{state.name}: {state.error or state.state}"
+            app.note(text, "error" if state.error else "info")
         if not states:
             app.note("there are no extensions")
 
@@ -221,8 +204,7 @@ def approvals(app: App, args: str) -> None:
     def items() -> list[MenuItem]:
         return [MenuItem(rule.tool, rule.pattern, rule) for rule in app.runtime.approvals.rules()]
 
-    def remove(value: object) -> None:
-        assert isinstance(value, Rule)
+    def remove(value: Rule) -> None:
         app.runtime.approvals.remove_rule(value.tool, value.pattern)
         if left := items():
             menu.replace(left)

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import pytest
 from tui.test_pictures import png
 
-from zot.serve.interactive.attach import MAX_IMAGE, dropped_paths
+from zot.serve.interactive.clipboard import MAX_IMAGE, dropped_paths
 
 HELLO = [{"text": "Hello there", "repeat": True}]
 

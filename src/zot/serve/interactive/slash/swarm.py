@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from zot.build import conversation_of
 from zot.errors import CommandError
-from zot.serve.interactive.agent_transcript import AgentTranscript, diff_block
-from zot.serve.interactive.swarm_feed import the_swarm
+from zot.serve.interactive.swarm_feed import AgentTranscript, diff_block, the_swarm
 from zot.serve.interactive.swarm_screen import SwarmScreen
 from zot.swarm.task import inherited
 from zot.tui.blocks import LinesBlock

@@ -53,7 +53,6 @@ def test_nothing_public_is_missing_from_all():
     public = {name for name in vars(sdk) if not name.startswith("_")}
     modules = {
         "aio",
-        "answer",
         "config",
         "coroutine",
         "function",

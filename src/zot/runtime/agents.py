@@ -90,18 +90,18 @@ class Agents:
         request: AgentRequest,
         client: Callable[[str], RuntimeClient],
         *,
-        made_up: str = "agent",
+        prefix: str = "agent",
         parent: str | None = None,
     ) -> tuple[str, Runtime]:
         """Open an agent; return its name and runtime. Without a name, one is generated with the
-        prefix `made_up`. `client` creates the client that listens to the agent. `parent`: the agent
+        prefix `prefix`. `client` creates the client that listens to the agent. `parent`: the agent
         whose tool opens it.
 
         Raises:
             CommandError: the name is taken or cannot be one, or there are too many.
             ConfigError, AuthError, SessionError: it cannot be what is asked for.
         """
-        name = self._reserved(name, made_up)
+        name = self._reserved(name, prefix)
         listener = client(name)
         runtime: Runtime | None = None
         try:
@@ -125,7 +125,7 @@ class Agents:
             raise CommandError("the runtime was closed", code="closed")
         return name, runtime
 
-    def _reserved(self, name: str, made_up: str) -> str:
+    def _reserved(self, name: str, prefix: str) -> str:
         if len(name.encode("utf-8", "replace")) > MAX_NAME or not name.isprintable():
             raise CommandError(
                 f"invalid_params: an agent's name has at most {MAX_NAME} bytes, all printable; "
@@ -140,8 +140,8 @@ class Agents:
                 raise CommandError(f"exists: there is an agent {name!r} already", code="exists")
             while not name:
                 self._count += 1
-                made = f"{made_up}-{self._count}"
-                name = made if made not in self._runtimes else ""
+                generated = f"{prefix}-{self._count}"
+                name = generated if generated not in self._runtimes else ""
             self._runtimes[name] = None
             return name
 

@@ -135,9 +135,9 @@ class Approval(Hook):
 
     def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
         """Create the guard for another agent, whose own client gets the requests."""
-        made = Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
-        made._gone = self._gone
-        return made
+        guard = Approval(tools, client=client, terminal=self._terminal, seconds=self._seconds)
+        guard._gone = self._gone
+        return guard
 
     def asked_tools(self) -> tuple[str, ...]:
         """Return the tools that need approval now, for an agent that works elsewhere."""
@@ -147,10 +147,6 @@ class Approval(Hook):
             return tuple(self._tools)
         asks = self._client.can_answer("approval") or self._model_asks == "always"
         return (*DEFAULT_TOOLS, SERVER_TOOLS) if asks else ()
-
-    def open_questions(self) -> tuple[str, ...]:
-        """Return the ids of the open requests."""
-        return tuple(request.id for request in self.open_requests())
 
     def answer(self, request_id: str, verdict: Verdict) -> None:
         """Answer the open request.

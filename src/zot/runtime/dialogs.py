@@ -28,7 +28,7 @@ class OpenDialogs:
         self._tell = tell
         self._durable = durable
         self._lock = threading.Lock()
-        self._asked: dict[str, ExtensionAsk] = {}
+        self._questions: dict[str, ExtensionAsk] = {}
         self._nobody = False
         self._suspend: Callable[[], None] | None = None
 
@@ -39,15 +39,15 @@ class OpenDialogs:
             answer = None if self._durable is None else self._durable.dialog_asked(question)
         except SessionError as error:
             warn_once(f"a question of {question.extension!r} cannot be asked: {error}")
-            self._cancel(question.id)
+            self._sources.answer(question.id, CANCELLED)
             return
         if answer is not None:
             self._sources.answer(question.id, answer)
             return
         with self._lock:
             still = self._sources.open_questions()
-            self._asked = {id: ask for id, ask in self._asked.items() if id in still}
-            self._asked[question.id] = question
+            self._questions = {id: ask for id, ask in self._questions.items() if id in still}
+            self._questions[question.id] = question
             nobody, suspend = self._nobody, self._suspend
         self._tell(question)
         if nobody:
@@ -68,7 +68,7 @@ class OpenDialogs:
             SessionError: it cannot be kept, so it does not count; the question stays open.
         """
         answer = PersonAnswer(value, confirmed, cancelled)
-        question = self._asked.get(id)
+        question = self._questions.get(id)
         known = question is not None and id in self._sources.open_questions()
         if known and question is not None and self._durable is not None:
             self._durable.dialog_answered(question, answer)
@@ -79,7 +79,7 @@ class OpenDialogs:
         """Return the open questions."""
         still = self._sources.open_questions()
         with self._lock:
-            return [question for id, question in self._asked.items() if id in still]
+            return [question for id, question in self._questions.items() if id in still]
 
     def client_left(self, suspend: Callable[[], None] | None) -> None:
         """Cancel open and future questions, because the client is gone; with `suspend`, stop the
@@ -94,7 +94,4 @@ class OpenDialogs:
             suspend()
             return
         for question in self.open():
-            self._cancel(question.id)
-
-    def _cancel(self, id: str) -> None:
-        self._sources.answer(id, CANCELLED)
+            self._sources.answer(question.id, CANCELLED)

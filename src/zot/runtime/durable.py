@@ -168,7 +168,7 @@ class Durable:
         self._answers = dict(self.journal.state.answers)
         if record.attempts > 1:
             answers = self.journal.state.dialog_answers
-            self._dialog_answers = {asked: [*rows] for asked, rows in answers.items()}
+            self._dialog_answers = {question: [*rows] for question, rows in answers.items()}
             run.emit(RunResumed(run.id, record.attempts, recovery.away, recovery.open))
         if recovery.cost_is_unknown:
             self._agent.pay_unknown(run)
@@ -237,17 +237,17 @@ class Durable:
 
     def dialog_asked(self, question: ExtensionAsk) -> PersonAnswer | None:
         """Record a question before it is sent, or return its answer from before a crash."""
-        asked = journal.question_hash(question)
-        if rows := self._dialog_answers.get(asked):
+        hashed = journal.question_hash(question)
+        if rows := self._dialog_answers.get(hashed):
             row = rows.pop(0)
             return PersonAnswer(row.value, row.confirmed, row.cancelled)
-        self.journal.note(journal.DialogAsked(question.id, asked))
+        self.journal.note(journal.DialogAsked(question.id, hashed))
         return None
 
     def dialog_answered(self, question: ExtensionAsk, answer: PersonAnswer) -> None:
         """Record an answer, before it takes effect."""
-        asked = journal.question_hash(question)
-        self.journal.note(journal.DialogAnswered(question.id, asked, **asdict(answer)))
+        hashed = journal.question_hash(question)
+        self.journal.note(journal.DialogAnswered(question.id, hashed, **asdict(answer)))
 
     def aborted(self, run: Run) -> None:
         if run.id:
@@ -381,8 +381,8 @@ class Recovery:
         self.open = tuple(self._described(call) for call in self._batch.open)
         nothing_open = not (self._batch.calls or self._batch.answered)
         summing = record.accepted.kind == "compact" and not record.compacted
-        asked = summing or (record.written and nothing_open)
-        self.model_was_asked = record.attempts > 0 and asked
+        calling = summing or (record.written and nothing_open)
+        self.model_was_asked = record.attempts > 0 and calling
         """A model call may have been cut off; its cost is unknown."""
         tasks = any(call.started and call.name == TASK for call in self.open)
         self.cost_is_unknown = self.model_was_asked or tasks
@@ -474,12 +474,12 @@ class Recovery:
 
 def interrupted(name: str, seconds: float, note: str = "") -> str:
     """Return the message to the model about a call whose outcome is unknown."""
-    said = (
+    text = (
         f"interrupted: the process that ran this {name} call ended before it did, "
         f"{duration(seconds)} ago. It may have taken effect, in whole or in part, and it was not "
         "run again. Look at what is there before you repeat it; files may have changed meanwhile."
     )
-    return f"{said}\n{note}" if note else said
+    return f"{text}\n{note}" if note else text
 
 
 def duration(seconds: float) -> str:

@@ -269,18 +269,15 @@ class RedactedAnswer:
             yield _with_text(delta, shown)
 
     def _finished(self, event: types.Finished) -> types.Finished:
-        content = tuple([self._block(block) for block in event.content])
-        return event if content == event.content else replace(event, content=content)
-
-    def _block(self, block: types.Block) -> types.Block:
-        if not isinstance(block, types.Text | types.Reasoning):
-            return block
-        text = without_secrets(block.text, self._filter.secrets)
-        if text == block.text:
-            return block
-        # The text no longer matches the server's signature; unsigned reasoning is left out of
-        # requests.
-        return replace(block, text=text, opaque=None)
+        content = list(event.content)
+        for place, block in enumerate(content):
+            if isinstance(block, types.Text | types.Reasoning):
+                text = without_secrets(block.text, self._filter.secrets)
+                if text != block.text:
+                    # The text no longer matches the server's signature; unsigned reasoning is left
+                    # out of requests.
+                    content[place] = replace(block, text=text, opaque=None)
+        return event if tuple(content) == event.content else replace(event, content=tuple(content))
 
 
 def _continues(last: Delta, event: types.StreamEvent) -> bool:

@@ -85,7 +85,25 @@ class SessionHistory:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the prompts of the conversation that `rewind` can go back to, oldest first."""
-        return checkpoints(self._agent.session)
+        session = self._agent.session
+        order = {id: place for place, id in enumerate(session.entries)}
+        entries = list(session.entries.values())
+        path = session.path()
+        prompts = [(place, entry) for place, entry in enumerate(path) if _prompt(entry) is not None]
+        ends = [*(order[entry.id] for _, entry in prompts[1:]), len(entries)]
+        moments = []
+        for (place, entry), end in zip(prompts, ends, strict=False):
+            changes = changes_of(entries[order[entry.id] : end])
+            moments.append(
+                Checkpoint(
+                    entry.id,
+                    entry.time,
+                    (_prompt(entry) or "")[:MAX_TEXT],
+                    sum(isinstance(before.body, Message) for before in path[:place]),
+                    tuple(dict.fromkeys(change.path for change in changes)),
+                )
+            )
+        return moments
 
     def rewind(
         self,
@@ -106,12 +124,32 @@ class SessionHistory:
             SessionError: the session cannot be written.
         """
         with self._runs.idle("rewind"):
-            way = Rewind(self._agent.session, self._files, to)
-            if preview:
-                return way.look(conversation=conversation, files=files)
-            rewound = way.go(conversation=conversation, files=files, force=force)
-            self._agent.forget()
-            return rewound
+            session = self._agent.session
+            entry = _checkpoint(session, to)
+            left = len(session.context_at(entry.parent))
+            lost = max(0, session.message_count() - left) if conversation else 0
+            changed: tuple[ChangedFile, ...] = ()
+            if files and preview:
+                changed = tuple(plan.file for plan in self._plans_since(entry))
+            elif files:
+                changed = tuple([self._put_back(plan, force) for plan in self._plans_since(entry)])
+            if not preview:
+                self._note_rewind(entry, changed, conversation=conversation)
+            return Rewound(entry.id, _prompt(entry) or "", lost, changed, preview=preview)
+
+    def _note_rewind(
+        self, entry: Entry, changed: tuple[ChangedFile, ...], *, conversation: bool
+    ) -> None:
+        """Move the conversation back, or tell the model which files were put back."""
+        session = self._agent.session
+        if conversation:
+            session.move(entry.parent)
+            # The last row of a session file determines where it continues.
+            session.append(Custom("rewound", {"to": entry.id}))
+        elif names := ", ".join(file.path for file in changed if file.state == "ok"):
+            text = f"I took these files back to what they were before: {names}"
+            session.append(Message("user", (Text(text),), time.time()))
+        self._agent.forget()
 
     def go_to(self, entry: str) -> None:
         """Continue from any entry of the session, on any branch; files stay as they are.
@@ -125,7 +163,6 @@ class SessionHistory:
             if entry not in session.entries:
                 raise NotFoundError(f"the session has no entry {entry!r}")
             session.move(entry)
-            # The last row of a session file determines where it continues.
             session.append(Custom("moved", {"to": entry}))
             self._agent.forget()
 
@@ -134,8 +171,8 @@ class SessionHistory:
         session = self._agent.session
         if self._files is None or session.contents is None:
             return []
-        changes = _undone(session.entries.values(), session.contents, self._files, True)
-        return [file for file, *_ in changes]
+        entries = session.entries.values()
+        return [plan.file for plan in _plans(entries, session.contents, self._files, forward=True)]
 
     def planned_change(self, call: ToolCall) -> ShownChange | None:
         """Return the file change that a call would make, without secrets. None: it changes no file,
@@ -147,124 +184,70 @@ class SessionHistory:
             return None
         return shown_change(planned, str if self._redactor is None else self._redactor.text)
 
-
-def checkpoints(session: Session) -> list[Checkpoint]:
-    """Return the checkpoints of the current branch, oldest first."""
-    order = {id: place for place, id in enumerate(session.entries)}
-    entries = list(session.entries.values())
-    path = session.path()
-    prompts = [(place, entry) for place, entry in enumerate(path) if _prompt(entry) is not None]
-    moments = []
-    for number, (place, entry) in enumerate(prompts):
-        following = prompts[number + 1][1] if number + 1 < len(prompts) else None
-        end = len(entries) if following is None else order[following.id]
-        changes = changes_of(entries[order[entry.id] : end])
-        moments.append(
-            Checkpoint(
-                entry.id,
-                entry.time,
-                (_prompt(entry) or "")[:MAX_TEXT],
-                sum(isinstance(before.body, Message) for before in path[:place]),
-                tuple(dict.fromkeys(change.path for change in changes)),
-            )
-        )
-    return moments
-
-
-class Rewind:
-    """One rewind: `look` previews it, `go` executes it."""
-
-    def __init__(self, session: Session, files: Files | None, to: str) -> None:
-        """`to`: checkpoint id; empty: the last one. Raises CommandError when it does not exist."""
-        self._session = session
-        self._files = files
-        self._entry = _found(session, to)
-
-    def look(self, *, conversation: bool, files: bool) -> Rewound:
-        return Rewound(
-            self._entry.id,
-            _prompt(self._entry) or "",
-            self._messages() if conversation else 0,
-            tuple(file for file, *_ in self._plan()) if files else (),
-            preview=True,
-        )
-
-    def go(self, *, conversation: bool, files: bool, force: bool) -> Rewound:
-        """Execute the rewind. Raises SessionError when the session cannot be written."""
-        lost = self._messages() if conversation else 0
-        done = tuple(self._put_back(force)) if files else ()
-        if conversation:
-            self._session.move(self._entry.parent)
-            # The last row of a session file determines where it continues.
-            self._session.append(Custom("rewound", {"to": self._entry.id}))
-        elif names := ", ".join(file.path for file in done if file.state == "ok"):
-            text = f"I took these files back to what they were before: {names}"
-            self._session.append(Message("user", (Text(text),), time.time()))
-        return Rewound(self._entry.id, _prompt(self._entry) or "", lost, done, preview=False)
-
-    def _messages(self) -> int:
-        left = len(self._session.context_at(self._entry.parent))
-        return max(0, self._session.message_count() - left)
-
-    def _plan(self) -> list[tuple[ChangedFile, bytes | None, bytes | None]]:
-        if self._files is None or self._session.contents is None:
+    def _plans_since(self, entry: Entry) -> list[FilePlan]:
+        session = self._agent.session
+        if self._files is None or session.contents is None:
             raise NotFoundError(
                 "files are kept only with a session file: nothing is known of what they were; "
                 "go back with the conversation alone"
             )
-        entries = list(self._session.entries.values())
-        since = entries[list(self._session.entries).index(self._entry.id) :]
-        return _undone(since, self._session.contents, self._files, False)
+        since = [*session.entries.values()][[*session.entries].index(entry.id) :]
+        return _plans(since, session.contents, self._files, forward=False)
 
-    def _put_back(self, force: bool) -> Iterable[ChangedFile]:
-        contents, files = self._session.contents, self._files
-        for file, now, wanted in self._plan():
-            if file.state == "lost" or (file.state == "changed" and not force):
-                yield file
-                continue
-            assert contents is not None
-            assert files is not None
-            self._session.append(kept_change(contents, file.path, now, wanted))
-            try:
-                files.put(file.path, wanted, now)
-            except ToolError as error:
-                yield replace(file, state="failed", note=str(error))
-            else:
-                yield replace(file, state="ok", note="")
+    def _put_back(self, plan: FilePlan, force: bool) -> ChangedFile:
+        """Put a file back, and record that first; return what became of it."""
+        file, session = plan.file, self._agent.session
+        if file.state == "lost" or (file.state == "changed" and not force):
+            return file
+        assert session.contents is not None
+        assert self._files is not None
+        session.append(kept_change(session.contents, file.path, plan.now, plan.before))
+        try:
+            self._files.put(file.path, plan.before, plan.now)
+        except ToolError as error:
+            return replace(file, state="failed", note=str(error))
+        return replace(file, state="ok", note="")
 
 
-def _undone(
-    entries: Iterable[Entry], contents: Contents, files: Files, forward: bool
-) -> list[tuple[ChangedFile, bytes | None, bytes | None]]:
-    """Return each file that differs from before these entries, with current and old content."""
+class FilePlan(Frozen):
+    """A file to put back."""
+
+    file: ChangedFile
+    now: bytes | None = None
+    before: bytes | None = None
+
+
+def _plans(
+    entries: Iterable[Entry], contents: Contents, files: Files, *, forward: bool
+) -> list[FilePlan]:
+    """Return each file that differs from before these entries; `forward`: with a diff from then to
+    now, else from now to then."""
     histories: dict[str, list[FileChange]] = {}
     for change in changes_of(entries):
         histories.setdefault(change.path, []).append(change)
-    plans = (
-        _plan_of(path, history, contents, files, forward) for path, history in histories.items()
-    )
+    plans = (_plan(history, contents, files, forward=forward) for history in histories.values())
     return [plan for plan in plans if plan is not None]
 
 
-def _plan_of(
-    path: str, history: list[FileChange], contents: Contents, files: Files, forward: bool
-) -> tuple[ChangedFile, bytes | None, bytes | None] | None:
-    first = history[0].before
+def _plan(
+    history: list[FileChange], contents: Contents, files: Files, *, forward: bool
+) -> FilePlan | None:
+    path, first = history[0].path, history[0].before
     action: Literal["restore", "remove"] = "remove" if first is None else "restore"
     try:
         now = files.content(path)
     except ToolError as error:
-        return ChangedFile(path, action, "lost", "", str(error)), None, None
+        return FilePlan(ChangedFile(path, action, "lost", "", str(error)))
     if hashed(now) == first:
         return None
-    was = None if first is None else contents.load(first)
-    if first is not None and was is None:
-        return ChangedFile(path, action, "lost", "", LOST), now, None
-    diff = files.diff(was, now) if forward else files.diff(now, was)
+    before = None if first is None else contents.load(first)
+    if first is not None and before is None:
+        return FilePlan(ChangedFile(path, action, "lost", "", LOST), now)
+    diff = files.diff(before, now) if forward else files.diff(now, before)
     file = ChangedFile(path, "create" if now is None else action, "ok", diff)
     if _by_others(history, now):
         file = replace(file, state="changed", note=OTHERS)
-    return file, now, was
+    return FilePlan(file, now, before)
 
 
 def _by_others(history: list[FileChange], now: bytes | None) -> bool:
@@ -278,7 +261,8 @@ def _by_others(history: list[FileChange], now: bytes | None) -> bool:
     return hashed(now) not in known
 
 
-def _found(session: Session, to: str) -> Entry:
+def _checkpoint(session: Session, to: str) -> Entry:
+    """Return the prompt of a checkpoint; an empty id: the last one. Raises CommandError."""
     prompts = [entry for entry in session.path() if _prompt(entry) is not None]
     if not prompts:
         raise NotFoundError("there is no prompt to go back to yet")

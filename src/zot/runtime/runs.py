@@ -388,17 +388,6 @@ class Runs:
         self._conduct()
 
     def _end(self, run: Run) -> None:
-        self._sync(run)
-        # Atomic, so that no client sees "not busy" before the Done or "busy" after it. The lock
-        # order is that of a listener that queries the state.
-        with self._tell_lock, self.lock:
-            self._runs.popleft()
-            if self._later and run.kind == "prompt":
-                self._do_later()
-            run.announce_end()
-        run.ended.set()
-
-    def _sync(self, run: Run) -> None:
         try:
             if self.durable is not None:
                 self.durable.ended(run)
@@ -407,6 +396,14 @@ class Runs:
             run.fail(error)
         except Exception as error:  # the run must reach its Done even if the store fails
             run.fail(internal_error(error))
+        # Atomic, so that no client sees "not busy" before the Done or "busy" after it. The lock
+        # order is that of a listener that queries the state.
+        with self._tell_lock, self.lock:
+            self._runs.popleft()
+            if self._later and run.kind == "prompt":
+                self._do_later()
+            run.announce_end()
+        run.ended.set()
 
 
 class QueuedMessages:
@@ -417,6 +414,7 @@ class QueuedMessages:
         self._runs = runs
         self.steering: deque[UserInput] = deque()
         self.follow_up: deque[UserInput] = deque()
+        self._queues = {"steering": self.steering, "follow_up": self.follow_up}
         self._one_at_a_time: set[QueueName] = set()
 
     def add(self, name: QueueName, user: UserInput, *, keep: bool = False) -> bool:
@@ -426,7 +424,7 @@ class QueuedMessages:
         Raises:
             CommandError: too many are waiting.
         """
-        queue, durable = self._named(name), self._runs.durable
+        queue, durable = self._queues[name], self._runs.durable
         with self._runs.lock:
             run = self._runs.running
             accepts = run is not None and run.listening
@@ -443,7 +441,7 @@ class QueuedMessages:
 
     def take(self, name: QueueName, run: Run) -> list[UserInput]:
         """Take the messages for the run that are due now."""
-        waiting = self._named(name)
+        waiting = self._queues[name]
         taken: list[UserInput] = []
         with self._runs.lock:
             while waiting and not (taken and name in self._one_at_a_time):
@@ -473,9 +471,6 @@ class QueuedMessages:
 
     def delivers_one(self, name: QueueName) -> bool:
         return name in self._one_at_a_time
-
-    def _named(self, name: QueueName) -> deque[UserInput]:
-        return self.steering if name == "steering" else self.follow_up
 
     def _tell(self, run: Run | None, *, taken: bool = False) -> None:
         steering = tuple(user.text for user in self.steering)

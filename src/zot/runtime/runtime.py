@@ -272,8 +272,11 @@ class Runtime:
         """Check and expand what the user says. Raises CommandError."""
         if not text.strip() and not images:
             raise CommandError("invalid_params: the prompt is empty: give a message or an image")
-        pictures.checked_images(images)
-        return UserInput(self.commands.expand(text), tuple(images), extra, tuple(documents))
+        if images:
+            pictures.checked_images(images)
+        if text.startswith("/"):
+            text = self.commands.expand(text)
+        return UserInput(text, tuple(images), extra, tuple(documents))
 
     def _add(self, queue: QueueName, text: str, images: Sequence[Image], keep: bool) -> bool:
         return self.queue.add(queue, self._user_input(text, images), keep=keep)

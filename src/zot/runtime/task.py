@@ -151,7 +151,7 @@ class TaskTool:
 
         try:
             name, child = self._agents.open(
-                "", self._request(args, parent), client, made_up=TASK, parent=parent.name
+                "", self._request(args, parent), client, prefix=TASK, parent=parent.name
             )
         except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
             raise errors.ToolError(f"the task cannot be started: {error}") from error

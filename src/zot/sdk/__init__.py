@@ -33,11 +33,10 @@ from zot.errors import (
 from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
 from zot.runtime.agents import AgentInfo
 from zot.runtime.rewind import Checkpoint, Rewound
-from zot.sdk.answer import Answer
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.runtime import CompactResult, Runtime
-from zot.sdk.stream import AgentEvent, EventStream
+from zot.sdk.stream import AgentEvent, Answer, EventStream
 from zot.wire import frames as events
 from zot.wire.eventlog import KeptEvent, follow
 from zot.wire.frames import (

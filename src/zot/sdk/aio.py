@@ -20,13 +20,12 @@ from zot.core.agent import Limits
 from zot.core.shell import ShellOutput
 from zot.provider.types import Image, Json
 from zot.runtime.approval import Decision
-from zot.sdk.answer import Answer, AnswerParts
 from zot.sdk.config import AnyTool, Config, Settings, config_of, shows_settings
 from zot.sdk.coroutine import run_in
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
-from zot.sdk.runtime import Asked, CompactResult, NothingToResume, Runtime, Told
-from zot.sdk.stream import STOP_SECONDS, AgentEvent, Channel, RunStream
+from zot.sdk.runtime import CompactResult, NothingToResume, P, Runtime, T
+from zot.sdk.stream import STOP_SECONDS, AgentEvent, Answer, AnswerParts, Channel, RunStream
 from zot.sdk.turns import Made, Reply, Start, Started, Turns, in_loop
 from zot.wire.eventlog import TICK, KeptEvent, follow
 from zot.wire.frames import EventFrame
@@ -156,37 +155,37 @@ class AsyncEventStream(RunStream, AsyncIterator[EventFrame]):
 
 
 def at_once(
-    method: Callable[Concatenate[Runtime, Asked], Told],
-) -> Callable[Concatenate[AsyncRuntime, Asked], Told]:
+    method: Callable[Concatenate[Runtime, P], T],
+) -> Callable[Concatenate[AsyncRuntime, P], T]:
     """Wrap a method that is called directly: it answers from memory, or writes a row of a file, and
     never waits."""
 
     @wraps(method)
-    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+    def call(self: AsyncRuntime, /, *args: P.args, **options: P.kwargs) -> T:
         return method(self._runtime, *args, **options)
 
     return call
 
 
 def in_thread(
-    method: Callable[Concatenate[Runtime, Asked], Told],
-) -> Callable[Concatenate[AsyncRuntime, Asked], Coroutine[Any, Any, Told]]:
+    method: Callable[Concatenate[Runtime, P], T],
+) -> Callable[Concatenate[AsyncRuntime, P], Coroutine[Any, Any, T]]:
     """Wrap a method as a coroutine in a thread: it may wait for files, processes or the network."""
 
     @wraps(method)
-    async def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+    async def call(self: AsyncRuntime, /, *args: P.args, **options: P.kwargs) -> T:
         return await asyncio.to_thread(method, self._runtime, *args, **options)
 
     return call
 
 
 def in_turn(
-    method: Callable[Concatenate[Runtime, Asked], Told],
-) -> Callable[Concatenate[AsyncRuntime, Asked], Coroutine[Any, Any, Told]]:
+    method: Callable[Concatenate[Runtime, P], T],
+) -> Callable[Concatenate[AsyncRuntime, P], Coroutine[Any, Any, T]]:
     """Wrap a change of the conversation as a coroutine that runs after earlier changes."""
 
     @wraps(method)
-    async def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+    async def call(self: AsyncRuntime, /, *args: P.args, **options: P.kwargs) -> T:
         work = partial(method, self._runtime, *args, **options)
         return await asyncio.shield(self._turns.take(work))
 
@@ -194,13 +193,13 @@ def in_turn(
 
 
 def now_or_in_turn(
-    method: Callable[Concatenate[Runtime, Asked], Told],
-) -> Callable[Concatenate[AsyncRuntime, Asked], Awaitable[Told]]:
+    method: Callable[Concatenate[Runtime, P], T],
+) -> Callable[Concatenate[AsyncRuntime, P], Awaitable[T]]:
     """Wrap a quick change of the conversation: it runs at once if it need not wait, else it is
     queued for a thread. It runs whether awaited or not."""
 
     @wraps(method)
-    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> Awaitable[Told]:
+    def call(self: AsyncRuntime, /, *args: P.args, **options: P.kwargs) -> Awaitable[T]:
         work = partial(method, self._runtime, *args, **options)
         waits = self._turns.busy or self._runtime._change_waits()
         if waits and in_loop():
@@ -211,14 +210,14 @@ def now_or_in_turn(
 
 
 def streamed(
-    start: Callable[Concatenate[Runtime, Callable[[], None], Asked], Started],
+    start: Callable[Concatenate[Runtime, Callable[[], None], P], Started],
     blocking: Callable[..., Any],
-) -> Callable[Concatenate[AsyncRuntime, Asked], AsyncEventStream]:
+) -> Callable[Concatenate[AsyncRuntime, P], AsyncEventStream]:
     """Wrap a method that starts a run and returns its events. The method never waits; while another
     run is stopping, the stream does. `blocking`: the method of Runtime whose help this one has."""
 
     @wraps(blocking, assigned=("__name__", "__doc__"))
-    def call(self: AsyncRuntime, /, *args: Asked.args, **options: Asked.kwargs) -> AsyncEventStream:
+    def call(self: AsyncRuntime, /, *args: P.args, **options: P.kwargs) -> AsyncEventStream:
         self._loop = asyncio.get_running_loop()
         waits = self._turns.busy or self._runtime._stopping()
         return AsyncEventStream(
@@ -229,14 +228,14 @@ def streamed(
     return call
 
 
-def _written(name: str, work: Callable[[], Told]) -> Awaitable[Told]:
+def _written(name: str, work: Callable[[], T]) -> Awaitable[T]:
     """Run the work in a thread that starts now; without a running loop, run it directly."""
     if not in_loop():
         return Made(work())
     return Reply(name, asyncio.ensure_future(asyncio.to_thread(work)))
 
 
-async def _ended_with(stop: Callable[[], object], work: Callable[[], Told]) -> Told:
+async def _ended_with(stop: Callable[[], object], work: Callable[[], T]) -> T:
     """Run the work in a thread; cancelling the task calls `stop` and waits for the end."""
     running = asyncio.ensure_future(asyncio.to_thread(work))
     try:

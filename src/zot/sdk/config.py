@@ -252,16 +252,16 @@ def _options(config: Config) -> Options:
         raise ConfigError(f"tools must be a list of tools, not {config.tools!r}")
     if config.no_tools and config.tools:
         raise ConfigError("no_tools and tools contradict each other: leave one of them out")
-    said: dict[str, Json] = {"extensions": False, "mcp": False}
+    values: dict[str, Json] = {"extensions": False, "mcp": False}
     for word, setting in _ROWS.items():
         value = getattr(config, word)
         if value is None or value == _DEFAULTS[word]:
             continue
         try:
-            said[setting.name] = checked(setting, _plain(setting, value))
+            values[setting.name] = checked(setting, _plain(setting, value))
         except ValueError as error:
             raise ConfigError(f"{word} {error}") from error
-    return Options(**said)
+    return Options(**values)
 
 
 def _check_servers(servers: Mapping[str, Json]) -> None:

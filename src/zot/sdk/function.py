@@ -223,7 +223,7 @@ def as_output(value: Any) -> ToolOutput | str:
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Split a docstring into its main text and the arguments of its `Args:` section."""
-    said: list[str] = []
+    text_lines: list[str] = []
     arguments: dict[str, str] = {}
     inside, last = False, ""
     for line in text.split("\n"):
@@ -231,12 +231,12 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
             inside = True
         elif inside and _NEXT_HEADING.match(line):
             inside = False
-            said.append(line)
+            text_lines.append(line)
         elif not inside:
-            said.append(line)
+            text_lines.append(line)
         elif argument := _ARGUMENT.match(line.strip()):
             last = argument[1]
             arguments[last] = argument[2]
         elif last and line.strip():
             arguments[last] += " " + line.strip()
-    return "\n".join(said).strip(), arguments
+    return "\n".join(text_lines).strip(), arguments

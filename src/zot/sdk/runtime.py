@@ -12,6 +12,7 @@ import msgspec
 
 from zot.build import Additions, approval_for, build_runtime
 from zot.core.agent import Limits
+from zot.core.hook import Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
@@ -19,14 +20,12 @@ from zot.errors import BusyError, ClosedError, CommandError, NotFoundError
 from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
-from zot.runtime.approval import Approval
 from zot.runtime.commands import Commands
 from zot.runtime.dialogs import OpenDialogs
 from zot.runtime.rewind import SessionHistory
 from zot.runtime.run import Run, StoredEnd
 from zot.runtime.sessions import SessionChoice
 from zot.runtime.shell import UserShell
-from zot.sdk.answer import Answer, AnswerParts
 from zot.sdk.config import (
     Config,
     Settings,
@@ -39,7 +38,7 @@ from zot.sdk.config import (
 )
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
-from zot.sdk.stream import STOP_SECONDS, Channel, EventStream
+from zot.sdk.stream import STOP_SECONDS, Answer, AnswerParts, Channel, EventStream
 from zot.text import Frozen
 from zot.wire import encode, frames
 from zot.wire.encode import approval_request, extension_ask, message_shape, usage_shape
@@ -47,8 +46,8 @@ from zot.wire.eventlog import events_read
 from zot.wire.frames import MessageShape, UsageShape
 from zot.wire.shapes import EventsRead, McpServerShape, ModelShape, State
 
-Asked = ParamSpec("Asked")
-Told = TypeVar("Told")
+P = ParamSpec("P")
+T = TypeVar("T")
 Part = TypeVar("Part")
 Notify = Callable[[], None] | None
 
@@ -65,25 +64,25 @@ class NothingToResume(Exception):
 
 
 def while_open(
-    part: Callable[[inner.Runtime], Part], method: Callable[Concatenate[Part, Asked], Told]
-) -> Callable[Concatenate[Runtime, Asked], Told]:
+    part: Callable[[inner.Runtime], Part], method: Callable[Concatenate[Part, P], T]
+) -> Callable[Concatenate[Runtime, P], T]:
     """Wrap a method of a part of the inner runtime; raises ClosedError after `close`."""
 
     @wraps(method)
-    def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+    def call(self: Runtime, /, *args: P.args, **options: P.kwargs) -> T:
         return method(part(self._open()), *args, **options)
 
     return call
 
 
 def when_idle(
-    part: Callable[[inner.Runtime], Part], method: Callable[Concatenate[Part, Asked], Told]
-) -> Callable[Concatenate[Runtime, Asked], Told]:
+    part: Callable[[inner.Runtime], Part], method: Callable[Concatenate[Part, P], T]
+) -> Callable[Concatenate[Runtime, P], T]:
     """Like `while_open`, for changes of the conversation: waits for an aborted run to stop; raises
     BusyError if a run is active."""
 
     @wraps(method)
-    def call(self: Runtime, /, *args: Asked.args, **options: Asked.kwargs) -> Told:
+    def call(self: Runtime, /, *args: P.args, **options: P.kwargs) -> T:
         with self._lock:
             return method(part(self._idle()), *args, **options)
 
@@ -389,10 +388,19 @@ class Runtime:
         """
         return self._open().shell.run(command, hidden=hidden)
 
-    abort_shell = while_open(lambda runtime: runtime.shell, UserShell.abort)
+    def abort_shell(self) -> None:
+        """Abort all running shell commands, without waiting for their end."""
+        self._open().shell.abort()
+
     approve = while_open(lambda runtime: runtime, inner.Runtime.approve)
-    approvals = while_open(lambda runtime: runtime.approvals, Approval.rules)
-    remove_approval = while_open(lambda runtime: runtime.approvals, Approval.remove_rule)
+
+    def approvals(self) -> list[Rule]:
+        """Return the rules that allow calls without asking, of the project and this session."""
+        return self._open().approvals.rules()
+
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Remove a rule. Raises CommandError when there is no such rule."""
+        self._open().approvals.remove_rule(tool, pattern)
 
     def questions(self) -> tuple[frames.ApprovalRequest | frames.ExtAsk, ...]:
         """Return the questions that wait for `approve` or `answer`."""

@@ -1,4 +1,6 @@
-"""Event streams for embedders: a queue between two threads, and an iterator over it."""
+"""Event streams for embedders: a queue between two threads, an iterator over it, and the answer
+that its events add up to.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,11 @@ from typing import Self
 
 from zot.cancel import Cancel
 from zot.errors import CommandError, ZotError
+from zot.provider.types import Stop
 from zot.runtime.run import Run, StoredEnd
 from zot.text import Frozen
 from zot.wire import frames
-from zot.wire.frames import EventFrame
+from zot.wire.frames import EventFrame, MessageShape, TextBlock, UsageShape
 
 MAX_UNREAD = 10_000
 """Maximum number of unread events before the run has to wait."""
@@ -149,3 +152,53 @@ class EventStream(RunStream, Iterator[EventFrame]):
         if not self._channel.ended:
             self._channel.end()
             self._cancel()
+
+
+# --- the whole answer ------------------------------------------------------------------------
+
+
+class Answer(Frozen):
+    """The result of `ask` for a run that ended well."""
+
+    text: str
+    """Text of the model's last message."""
+    stop: Stop
+    """Why the model stopped: `end`, or `length` when its output limit cut the text."""
+    usage: UsageShape
+    """Tokens and cost of all model calls of the prompt."""
+    messages: tuple[MessageShape, ...]
+    """Messages of the model, in order; those with tool calls included."""
+
+
+class AnswerParts:
+    """Collects an Answer from the events of one prompt."""
+
+    def __init__(self) -> None:
+        self._messages: list[MessageShape] = []
+        self._usage = UsageShape(0, 0, 0, 0, 0.0)
+        self._stop: Stop = "end"
+
+    def take(self, event: EventFrame) -> None:
+        match event:
+            case frames.AssistantMessage(content, time):
+                self._messages.append(MessageShape("assistant", content, time))
+            case frames.Usage():
+                self._usage = _sum(self._usage, event)
+            case frames.TurnEnd(stop):
+                self._stop = stop
+
+    def answer(self) -> Answer:
+        content = self._messages[-1].content if self._messages else ()
+        text = "".join(block.text for block in content if isinstance(block, TextBlock))
+        return Answer(text, self._stop, self._usage, tuple(self._messages))
+
+
+def _sum(usage: UsageShape, more: frames.Usage) -> UsageShape:
+    return UsageShape(
+        usage.input + more.input,
+        usage.output + more.output,
+        usage.cache_read + more.cache_read,
+        usage.cache_write + more.cache_write,
+        usage.cost_usd + more.cost_usd,
+        usage.cost_known and more.cost_known,
+    )

@@ -43,7 +43,7 @@ MIN_LENGTH = 12
 MIN_MIXED = 8
 """Minimum length of a secret with letters and digits, which is not a word."""
 RECHECK_SECONDS = 0.25
-"""Age at which `recent_secrets` looks at the files again."""
+"""Seconds after which `recent_secrets` looks at the files again."""
 
 
 # --- the secrets -----------------------------------------------------------------------------
@@ -81,7 +81,7 @@ class Redactor:
         return self._secrets
 
     def recent_secrets(self) -> tuple[str, ...]:
-        """Return the secrets as of a moment ago: for streams, which ask at every piece."""
+        """Return the secrets of a moment ago, for the many events of one answer."""
         if time.monotonic() - self._checked_at < RECHECK_SECONDS:
             return self._secrets
         return self.secrets()
@@ -178,7 +178,7 @@ class RedactedStream:
         self._filter = SecretFilter()
 
     def feed(self, text: str) -> None:
-        self._filter.use(self._redactor.recent_secrets())
+        self._filter.use(self._redactor.secrets())
         if shown := self._filter.feed(text):
             self._out(shown)
 
@@ -237,6 +237,7 @@ class RedactedAnswer:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._filter = SecretFilter()
+        self._begun = False
         self._last: Delta | None = None
         """The last delta, if the filter may hold back a part of it."""
 
@@ -246,10 +247,10 @@ class RedactedAnswer:
             if self._last is not None and (rest := self._filter.rest()):
                 yield _with_text(self._last, rest)
             self._last = None
-            # The request may have renewed a token.
-            started = isinstance(event, types.Started)
+            # The request may have renewed a token, so the first look is a real one.
             redactor = self._redactor
-            self._filter.use(redactor.secrets() if started else redactor.recent_secrets())
+            self._filter.use(redactor.recent_secrets() if self._begun else redactor.secrets())
+            self._begun = True
         match event:
             case types.TextDelta() | types.ReasoningDelta():
                 yield from self._shown(event, event.text)

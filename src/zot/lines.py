@@ -6,13 +6,13 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import msgspec
 
 from zot.errors import CommandError
-from zot.text import check_nesting, encode_json, escaped, plain_json, whole_escapes
+from zot.text import check_nesting, encode_json, escaped, whole_escapes
 
 MAX_LINE = 16 * 1024 * 1024
 LONGEST_NUMBER = 4300
@@ -64,29 +64,13 @@ class LineSplitter:
         self._skipping = False
         self._first = True
 
-    def feed(self, data: bytes) -> Iterable[bytes | LineTooLong]:
-        """Return the lines that `data` completes, stripped of white space and without blank lines.
+    def feed(self, data: bytes) -> Iterator[bytes | LineTooLong]:
+        """Yield the lines that `data` completes, stripped of white space and without blank lines.
         The caller must consume all of them before the next call."""
-        if (
-            data.find(b"\n") != len(data) - 1
-            or self._held
-            or self._first
-            or self._skipping
-            or len(data) > self._limit
-        ):
-            return self._lines(data)
-        line = data[:-1].strip(b" \t\r")  # a single complete line, the most common case
-        return (line,) if line else ()
-
-    def _lines(self, data: bytes) -> Iterator[bytes | LineTooLong]:
         *pieces, rest = data.split(b"\n")
         for piece in pieces:
-            if self._held or self._first or self._skipping or len(piece) > self._limit:
-                yield from self._add(piece)
-                line = self.finish()
-            else:
-                line = piece.strip(b" \t\r") or None  # a complete line, the most common case
-            if line is not None:
+            yield from self._add(piece)
+            if (line := self.finish()) is not None:
                 yield line
         if rest:
             yield from self._add(rest)
@@ -159,11 +143,7 @@ def check_numbers(line: bytes) -> None:
 
 def encode_line(value: Any) -> bytes:
     """Encode an object as a line that no reader splits wrongly; half a character becomes U+FFFD."""
-    try:  # like encode_json, with one call less for each delta
-        data = plain_json(value)
-    except (ValueError, OverflowError):
-        data = encode_json(value)
-    return (data if data.isascii() else escaped(data)) + b"\n"
+    return escaped(encode_json(value)) + b"\n"
 
 
 def write_all(fd: int, data: bytes) -> None:

@@ -85,7 +85,7 @@ class ServedAgent(RuntimeClient):
     def handle(self, incoming: Incoming, command: AnyCommand) -> None:
         match command:
             case Ping():
-                self.put(zot.encode(zot.success(incoming, zot.PONG)), UNSET)
+                self.answer(incoming, zot.PONG)
                 self.server.unnamed.warm_up()
             case Hello():
                 self.server.unnamed.hello(incoming, command)

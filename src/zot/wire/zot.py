@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from zot import lines
 from zot.errors import CommandError, ZotError
-from zot.text import MAX_NESTING, Frozen, check_nesting, escaped
+from zot.text import Frozen, check_nesting, escaped
 
 if TYPE_CHECKING:
     from zot.wire.commands import AnyCommand
@@ -124,8 +124,6 @@ class Incoming(Frozen):
 
 FIRST: "dict[str, type[AnyCommand]]" = {"hello": Hello, "ping": Ping}
 _envelope = msgspec.json.Decoder(Envelope).decode
-_plain_names: dict[bytes, str] = {}
-"""Cache of known command names, by their JSON bytes."""
 
 
 def command_called(name: str) -> "type[AnyCommand] | None":
@@ -143,29 +141,22 @@ def _decoder(name: str) -> "Callable[[bytes], AnyCommand]":
     kind = command_called(name)
     if kind is None:
         raise CommandError(f"unknown command {name!r}", code="unknown_command")
-    _plain_names[b'"%s"' % name.encode()] = name
     return msgspec.json.Decoder(kind).decode
 
 
 def decode(line: bytes) -> Incoming:
     """Decode one line to a command or an error; never raises."""
-    name = ""
+    name, agent = "", Raw()
     id: Raw | UnsetType = UNSET
-    agent = Raw()
     try:
-        # Fast path: nearly every line is plain ASCII.
-        whole = line if line.isascii() and b"\\u" not in line else lines.readable(line)
-        if len(whole) > MAX_NESTING:
-            check_nesting(whole)
+        check_nesting(line)
+        whole = lines.readable(line)
         envelope = _envelope(whole)
         agent = envelope.agent
-        text = bytes(envelope.id)
-        is_plain = text[:1] == b'"' and 2 < len(text) <= MAX_ID and text.isascii() and whole is line
-        id = Raw(text) if is_plain else checked_id(text, line)
-        name = _plain_names.get(bytes(envelope.type)) or checked_name(envelope.type)
+        id = checked_id(bytes(envelope.id), line)
+        name = checked_name(envelope.type)
         decode_command = _decoder(name)
-        if len(whole) >= lines.LONGEST_NUMBER:
-            lines.check_numbers(whole)
+        lines.check_numbers(whole)
         return Incoming(name, id, decode_command(whole), agent=agent)
     except CommandError as error:
         return Incoming(name, id, None, _explained(error, name), agent)

@@ -14,8 +14,8 @@ import time
 
 from zot.core import events
 from zot.lines import encode_line
-from zot.pi.dialect import Generation, PiPeer
-from zot.pi.events import EventEncoder
+from zot.pi.commands import Generation, PiPeer
+from zot.pi.events import Encoder
 
 DELTA = "word "
 GENERATIONS: tuple[Generation, ...] = ("a", "b", "c")
@@ -23,7 +23,7 @@ GENERATIONS: tuple[Generation, ...] = ("a", "b", "c")
 
 def measure(generation: Generation, deltas: int, rate: float | None) -> dict[str, float]:
     """Encode one answer; `rate` deltas a second (by a made-up clock), or all at one moment."""
-    encoder = EventEncoder(PiPeer(generation))
+    encoder = Encoder(PiPeer(generation))
     size, updates, now = 0, 0, 1000.0
     started = time.process_time()
 

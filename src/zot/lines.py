@@ -143,7 +143,8 @@ def check_numbers(line: bytes) -> None:
 
 def encode_line(value: Any) -> bytes:
     """Encode an object as a line that no reader splits wrongly; half a character becomes U+FFFD."""
-    return escaped(encode_json(value)) + b"\n"
+    data = encode_json(value)
+    return (data if data.isascii() else escaped(data)) + b"\n"
 
 
 def write_all(fd: int, data: bytes) -> None:

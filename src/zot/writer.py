@@ -68,7 +68,8 @@ class LineWriter:
         self._fd = fd
         self._gone = gone
         self._drained = drained
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         """Notified when lines were queued or written, and at the end."""
         self._main = Lane(self)
         self._lanes = [self._main]
@@ -90,7 +91,7 @@ class LineWriter:
             self._space.register(fd, select.POLLOUT)
 
     def put(self, line: bytes, lane: Lane | None = None) -> None:
-        with self._changed:
+        with self._lock:
             if self._closed or self._write_directly(line):
                 return
             lane = lane or self._main
@@ -110,25 +111,25 @@ class LineWriter:
         lane = lane or self._main
         if lane.size < MIN_SHARE:
             return
-        with cancel.waking(self._changed), self._changed:
+        with cancel.waking(self._changed), self._lock:
             while lane.size >= self._share() and not self._closed and not cancel.is_set():
                 self._changed.wait()
 
     def open_lane(self) -> Lane:
         """Add a lane for one more agent, until `close_lane`; its last lines are still written."""
         lane = Lane(self)
-        with self._changed:
+        with self._lock:
             self._lanes.append(lane)
         return lane
 
     def close_lane(self, lane: Lane) -> None:
-        with self._changed:
+        with self._lock:
             self._lanes.remove(lane)
             self._changed.notify_all()
 
     def close(self, timeout: float) -> None:
         """Write all queued lines, for at most `timeout` seconds, and stop."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
         if self._thread is not None:
@@ -162,7 +163,7 @@ class LineWriter:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._ready and not self._closed:
                     self._changed.wait()
                 if not self._ready:
@@ -172,7 +173,7 @@ class LineWriter:
     def _drain(self) -> None:
         """Write batches until the queue is empty: all of a lone lane, or one turn of each."""
         while self._ready:
-            with self._changed:
+            with self._lock:
                 limit = TURN if len(self._lanes) > 1 else float("inf")
                 batch = [(lane, lane.take(limit)) for lane in self._ready]
                 self._ready = [lane for lane in self._ready if lane.waiting]
@@ -185,7 +186,7 @@ class LineWriter:
 
     def _forget(self, batch: list[tuple[Lane, bytes]]) -> None:
         """Count the batch as written."""
-        with self._changed:
+        with self._lock:
             for lane, data in batch:
                 lane.size -= len(data)
                 self._size -= len(data)
@@ -196,7 +197,7 @@ class LineWriter:
 
     def _fail(self, error: OSError) -> None:
         """Drop everything: the client is gone, or the file is full."""
-        with self._changed:
+        with self._lock:
             self.failure = error
             self._closed = True
             self._ready.clear()

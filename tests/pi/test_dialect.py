@@ -14,13 +14,11 @@ from zot.core import events
 from zot.core.session import Compaction, Label, Session
 from zot.errors import CommandError
 from zot.lines import encode_line
-from zot.pi import dialect as pi
+from zot.pi import commands as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand, ImageContent, Prompt
-from zot.pi.dialect import Generation, PiPeer
+from zot.pi.commands import AnyPiCommand, Generation, ImageContent, PiPeer, Prompt
 from zot.pi.events import Encoder, RunKind
 from zot.pi.frames import TouchedFiles
-from zot.pi.generations import Encoders
 from zot.pi.messages import assistant_to_pi
 from zot.pi.stream import BURST, BYTES_A_SECOND, Budget, PiStream, parsed_so_far
 from zot.provider import model as models
@@ -263,13 +261,9 @@ OTHER = ToolCall("2", "bash", {"command": "y"})
 
 class Wire:
     def __init__(self, generation: Generation = "b") -> None:
-        self.encoders = Encoders(PiPeer(generation))
+        self.encoder = Encoder(PiPeer(generation))
         self.encoder.use_model("p", "m", "anthropic")
         self.frames: list[dict[str, Any]] = []
-
-    @property
-    def encoder(self) -> Encoder:
-        return self.encoders.current
 
     def tell(self, *told: events.Event, kind: RunKind | None = "prompt") -> "Wire":
         for event in told:
@@ -343,7 +337,7 @@ def test_a_tool_that_was_given_up_has_an_end_all_the_same(generation: Generation
 def test_a_run_goes_on_in_the_words_it_began_with() -> None:
     peer = PiPeer()
     wire = Wire()
-    wire.encoders = Encoders(peer)
+    wire.encoder = Encoder(peer)
     wire.tell(user(), events.TurnStart(1), answer(CALL, OTHER, stop="tool_use"))
     wire.tell(events.ToolCalled(CALL), events.ToolCalled(OTHER), events.TurnEnd("tool_use"))
     wire.tell(events.ToolStarted(CALL), events.ToolReturned(CALL, ToolResult("1", (Text("x"),))))

@@ -9,7 +9,7 @@ from typing import get_args
 from support.docs import ROOT, runnable
 from support.pi import PiServers
 
-from zot.pi import dialect as pi
+from zot.pi import commands as pi
 from zot.pi.commands import AnyPiCommand
 
 TEXT = (ROOT / "docs" / "pi.md").read_text(encoding="utf-8")

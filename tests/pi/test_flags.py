@@ -6,8 +6,7 @@ import pytest
 
 from tests.support.around import around
 from zot.errors import AuthError, UsageError
-from zot.pi.flags import parse_pi
-from zot.pi.models import matches, scoped, without_level
+from zot.pi.flags import matches, parse_pi, scoped, without_level
 from zot.provider.types import Model
 from zot.settings.resolve import AvailableModels, resolve
 

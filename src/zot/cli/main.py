@@ -213,9 +213,10 @@ def _run_mode(options: Options) -> int:
 
         return rpc.serve(plan, token)
     if options.export:
-        from zot.pi import export as pi_export
+        from zot.sessions.export import export
 
-        sys.stdout.write(for_terminal(pi_export.export_file(options.export, options.words)) + "\n")
+        path = export(options.export, options.words[0] if options.words else ".", "html")
+        sys.stdout.write(for_terminal(path) + "\n")
         return EXIT_OK
     if options.mode == "rpc":
         from zot.pi import rpc as pi_rpc
@@ -267,9 +268,9 @@ def _plan(options: Options) -> resolve.Plan:
     else:
         plan = _fresh(options, around)
     if options.mode:
-        from zot.pi import plan as pi_plan
+        from zot.pi import sessions as pi_sessions
 
-        plan = pi_plan.with_session(plan)
+        plan = pi_sessions.with_session(plan)
     if options.record:
         from zot.testing import record
 
@@ -279,7 +280,7 @@ def _plan(options: Options) -> resolve.Plan:
 
 def _fresh(options: Options, around: Surroundings) -> resolve.Plan:
     if options.mode:  # pi's
-        from zot.pi import models as pi_models
+        from zot.pi import flags as pi_flags
 
-        return resolve.Plan(pi_models.resolve_pi(options, around))
+        return resolve.Plan(pi_flags.resolve_pi(options, around))
     return resolve.plan(options, around)

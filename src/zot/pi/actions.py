@@ -15,16 +15,19 @@ from zot.core.session import Body, Custom, Entry
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import AuthError, CommandError, ConfigError
+from zot.files import write_atomic
 from zot.pi import commands
 from zot.pi import replies as pi_replies
-from zot.pi.commands import Choice, Look, Switch
-from zot.pi.dialect import PiIncoming
+from zot.pi.commands import Choice, Look, PiIncoming, Switch
+from zot.pi.flags import scoped
 from zot.pi.frames import BashUpdate, PiFrame
 from zot.pi.messages import WORD_LEVELS, from_pi, level_word
-from zot.pi.models import scoped
 from zot.provider.model import clamped, levels
 from zot.provider.types import Json, Message, Model
+from zot.sessions.files import Loaded
+from zot.sessions.library import describe
 from zot.sessions.open import path_of
+from zot.sessions.rows import Meta, rfc3339
 
 if TYPE_CHECKING:
     from zot.pi.rpc import PiServer
@@ -55,7 +58,7 @@ class Actions:
                 return self._state()
             case commands.GetMessages():
                 shown = pi_replies.messages(session.messages())
-                first = [server.system_message()] if server.peer.generation == "c" else []
+                first = [server.system_message()] if server.peer.traits.system_message else []
                 return {"messages": first + shown}
             case commands.GetAvailableModels():
                 return {"models": [pi_replies.model(model) for model in runtime.models.all()]}
@@ -205,10 +208,23 @@ class Actions:
         return shell_answer(self._runtime.shell.run(command, show=show, entry=entry, cancel=cancel))
 
     def export_html(self, target: str | None) -> dict[str, Json]:
-        runtime = self._server.runtime
-        from zot.pi import export
+        """Write the session as one HTML page, even if it has no file. Raises CommandError: the
+        session is empty, or the file cannot be written."""
+        from zot.sessions.export_html import to_html  # few clients need it
 
-        return {"path": export.export_html(runtime.session, target, Path(runtime.cwd))}
+        session, cwd = self._runtime.session, Path(self._runtime.cwd)
+        if session.message_count() == 0:
+            raise CommandError("there is nothing to export: nothing was said yet")
+        path = path_of(session)
+        stem = Path(path).stem if path else f"session_{session.id}"
+        out = cwd / (Path(target).expanduser() if target else f"zot-{stem}.html")
+        meta = Meta(session.id, str(cwd), started=rfc3339(time.time()))
+        loaded = Loaded(meta, session.entries, ())
+        try:
+            write_atomic(out, to_html(loaded, describe(path or str(out), loaded)).encode())
+        except OSError as error:
+            raise CommandError(f"cannot write {str(out)!r}: {error.strerror or error}") from error
+        return {"path": str(out)}
 
     def list_commands(self) -> dict[str, Json]:
         return {"commands": [_listed(info) for info in self._runtime.commands.all()]}

@@ -11,8 +11,7 @@ One prompt is one `agent_start` ... `agent_end`, whatever retries and compaction
     tools (b) = tool_execution_start* (tool_execution_update | tool_execution_end)*
                 (message_start message_end)*
 
-`Encoder` is the shared part, with the frames of the newer generations; `generations.py` defines how
-each generation differs.
+`Traits` (commands.py) say how the generations differ.
 """
 
 from __future__ import annotations
@@ -27,39 +26,24 @@ from msgspec.structs import replace
 from zot.core import events
 from zot.core.events import Event
 from zot.pi import frames, messages
-from zot.pi.dialect import Generation, PiPeer
+from zot.pi.commands import PiPeer, Traits
 from zot.pi.frames import CompactionResult, PiFrame, PiToolOutput, UiRequest
 from zot.pi.stream import Budget, PiStream
 from zot.provider.types import Json, Message, Origin, Stop, Text, ToolCall, ToolResult, Usage
+from zot.wire.encode import timestamp
 
 RunKind = Literal["prompt", "compact"]
 
-Delta = (
-    events.TextDelta
-    | events.ReasoningDelta
-    | events.ToolCallStart
-    | events.ToolCallArgs
-    | events.ToolCallEnd
-)
-TurnEvent = (
-    events.UserMessage
-    | events.TurnStart
-    | events.AssistantStart
-    | events.UsageReport
-    | events.AssistantMessage
-    | events.TurnEnd
-    | events.ErrorRaised
-    | events.Done
-)
+CallDelta = events.ToolCallStart | events.ToolCallArgs | events.ToolCallEnd
+Delta = events.TextDelta | events.ReasoningDelta | CallDelta
+Said = events.UserMessage | events.AssistantStart | events.AssistantMessage | events.UsageReport
+TurnEvent = Said | events.TurnStart | events.TurnEnd | events.ErrorRaised | events.Done
 ToolEvent = events.ToolCalled | events.ToolStarted | events.ToolProgress | events.ToolReturned
-Upkeep = (
-    events.CompactStart
-    | events.CompactDone
-    | events.CompactFailed
-    | events.Retrying
-    | events.QueueUpdate
-)
+Compacting = events.CompactStart | events.CompactDone | events.CompactFailed
+Upkeep = Compacting | events.Retrying | events.QueueUpdate
 
+NEWER = frames.CompactionStart | frames.AutoRetryStart | frames.AutoRetryEnd | frames.QueueChanged
+"""Frames that generation A does not have."""
 PROGRESS_CHARS = 51_200
 """Maximum characters of a running tool's output that each update repeats."""
 PROGRESS_OVERHEAD = 200
@@ -89,26 +73,27 @@ class PiProgress:
 class Encoder:
     """Converts the events of one connection to frames; call it in the order of the events."""
 
-    generation: Generation
-    first_stop = "stop"
-    """Stop reason in the first frame of a message."""
-
-    def __init__(self, peer: PiPeer, before: Encoder | None = None) -> None:
-        """`before` is the previous encoder for this peer."""
+    def __init__(self, peer: PiPeer) -> None:
         self.running = False
         """Whether agent_start was sent and its agent_end was not."""
         self._peer = peer
+        self._traits = peer.traits
         self._turn: PiTurn | None = None
         self._stream: PiStream | None = None
         self._messages: list[messages.PiMessage] = []
-        self._model: tuple[str, str, str] = before._model if before else ("", "", "")
+        self._model = ("", "", "")
         self._usage = Usage()
-        self._budget: Budget = before._budget if before else Budget()
+        self._budget = Budget()
         self._retry: events.Retrying | None = None
         self._told_error = False
-        self._queue: list[PiFrame] = before._queue if before else []
+        self._queue: list[PiFrame] = []
         self._progress: dict[str, PiProgress] = {}
-        self._asked: int = before._asked if before else 0
+        self._asked = 0
+
+    @property
+    def traits(self) -> Traits:
+        """Traits of the peer's generation; a run keeps its own, even if the peer changes."""
+        return self._traits if self.running else self._peer.traits
 
     @property
     def retrying(self) -> bool:
@@ -139,6 +124,11 @@ class Encoder:
 
     def encode(self, event: Event, kind: RunKind | None, now: float) -> Sequence[PiFrame]:
         """Return the frames for an event of a run of this kind (None: outside of all runs)."""
+        documented = self.traits.documented
+        shown = self._encode(event, kind, now)
+        return [frame for frame in shown if not (documented and isinstance(frame, NEWER))]
+
+    def _encode(self, event: Event, kind: RunKind | None, now: float) -> Sequence[PiFrame]:
         if isinstance(event, Delta):
             return self._update(event, now)
         if isinstance(event, TurnEvent):
@@ -244,14 +234,21 @@ class Encoder:
 
     def settled(self, *, aborted: bool) -> list[PiFrame]:
         """Report that the agent is idle: nothing more follows without a new command."""
-        return [frames.AgentSettled(aborted)]
+        return [] if self.traits.documented else [frames.AgentSettled(aborted)]
 
     def compacted(self, event: events.CompactDone, result: CompactionResult) -> PiFrame:
         """Report a finished compaction; `result` is its data in pi's form."""
+        if self.traits.documented:
+            auto = UNSET if event.reason == "manual" else True
+            now = timestamp(time.time())
+            return frames.SpecCompaction(event.summary, event.tokens_before, now, auto)
         again = event.reason == "overflow"
         return frames.CompactionEnd(event.reason, aborted=False, willRetry=again, result=result)
 
     def _compaction_failed(self, event: events.CompactFailed) -> PiFrame:
+        if self.traits.documented:
+            what = "Compaction" if event.reason == "manual" else "Auto-compaction"
+            return frames.SpecError(f"{what} failed: {event.error}")
         error = UNSET if event.aborted else event.error
         return frames.CompactionEnd(event.reason, event.aborted, False, errorMessage=error)
 
@@ -262,7 +259,7 @@ class Encoder:
 
         The peer's current generation decides, not the one the run began with.
         """
-        if self._peer.generation == "a":
+        if self._peer.traits.documented:
             return []
         self._asked += 1
         return [UiRequest(id=id or f"ui-{self._asked}", method=method, **fields)]
@@ -299,12 +296,11 @@ class Encoder:
         return [frames.MessageStart(shown), frames.MessageEnd(shown)]
 
     def _begin(self) -> list[PiFrame]:
-        head = replace(self._head("end"), stopReason=self.first_stop)
-        self._stream = self._new_stream(head)
+        traits = self.traits
+        head = replace(self._head("end"), stopReason=traits.first_stop)
+        budget = self._budget if traits.snapshots else None
+        self._stream = PiStream(head, budget, as_documented=traits.documented)
         return [*self._open_turn(keep=True), frames.MessageStart(head)]
-
-    def _new_stream(self, head: messages.PiAssistant) -> PiStream:
-        return PiStream(head, self._budget)
 
     def _head(self, stop: Stop, error: str | None = None) -> messages.PiAssistant:
         """Return an assistant message without content."""
@@ -354,6 +350,7 @@ class Encoder:
         """Open a turn if none is; first close one that has its answer, unless `keep`."""
         out: list[PiFrame] = []
         if not self.running:
+            self._traits = self._peer.traits
             self.running, self._messages, self._told_error = True, [], False
             out.append(frames.AgentStart())
         if self._turn is not None and self._turn.message is not None and not keep:
@@ -420,7 +417,8 @@ class Encoder:
             out += self._cut_short("aborted" if stop == "aborted" else "error", None)
         if self._turn is not None:
             out += self._close_turn() if self._turn.message else self._cut_short("error", None)
-        out.append(self._agent_end())
+        again = UNSET if self.traits.documented else False
+        out.append(frames.AgentEnd(self._messages, willRetry=again))
         if self._retry is not None:
             told = [
                 message.errorMessage
@@ -433,9 +431,6 @@ class Encoder:
         self._progress.clear()
         return out
 
-    def _agent_end(self) -> PiFrame:
-        return frames.AgentEnd(self._messages, willRetry=False)
-
     def _retry_over(self, error: str | None) -> PiFrame:
         retry, self._retry = self._retry, None
         assert retry is not None
@@ -445,6 +440,8 @@ class Encoder:
 
     def _tools_called(self, turn: PiTurn) -> list[PiFrame]:
         """Start all tools of a turn at once, before the first one runs."""
+        if self.traits.documented:
+            return []  # each is reported when it runs
         return [frame for call in turn.calls for frame in self._tool_start(call)]
 
     def _tool_start(self, call: ToolCall) -> list[PiFrame]:
@@ -455,7 +452,7 @@ class Encoder:
 
     def _tool_progress(self, id: str, text: str, now: float) -> list[PiFrame]:
         progress = self._progress.get(id)
-        if progress is None:
+        if progress is None or self.traits.documented:
             return []
         progress.text = (progress.text + text)[-PROGRESS_CHARS:]
         progress.held = True
@@ -485,11 +482,19 @@ class Encoder:
     def _tool_ended(
         self, call: ToolCall, shown: messages.PiResult, seconds: float
     ) -> list[PiFrame]:
+        if self.traits.documented:
+            plain: PiToolOutput | str = PiToolOutput(shown.content, shown.details)
+            if shown.isError:
+                plain = "\n".join(
+                    part.text for part in shown.content if isinstance(part, messages.TextPart)
+                )
+            end = frames.ToolExecutionEnd(call.id, call.name, plain, shown.isError)
+            return [end, *self._pair(shown)]
         output = PiToolOutput(shown.content, shown.details or {})
         milliseconds = round(seconds * 1000)
         return [frames.ToolExecutionEnd(call.id, call.name, output, shown.isError, milliseconds)]
 
     def _tools_done(self, turn: PiTurn) -> list[PiFrame]:
         """Send the results as messages, after all tools have returned."""
-        shown = (turn.results[call.id] for call in turn.calls)
+        shown = () if self.traits.documented else (turn.results[call.id] for call in turn.calls)
         return [*(frame for message in shown for frame in self._pair(message)), *self._close_turn()]

@@ -1,27 +1,28 @@
-"""pi's command line as zot's options. Flags without an equivalent are ignored silently, as pi does
-with unknown flags: a client must not fail over a flag for its terminal."""
+"""pi's command line as zot's options, and the models that its flags name. Flags without an
+equivalent are ignored silently, as pi does with unknown flags: a client must not fail over a flag
+for its terminal.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from zot.errors import UsageError
+from zot.home import Surroundings
+from zot.pi.messages import WORD_LEVELS
 from zot.provider.providers import PROVIDERS
+from zot.provider.types import Model, Models
+from zot.settings.known import Known
 from zot.settings.options import FLAGS, LEVEL_WORDS, SETTINGS, Options, parse, takes_value
+from zot.settings.resolve import DEFAULT_PROVIDER, Setup, resolve
 
 MODES = ("text", "json", "rpc")
 ALIASES = {word: flag for setting in SETTINGS.values() for word, flag in setting.pi.items()}
-WITH_VALUE = (
-    "--theme",
-    "--prompt-template",
-    "--skill",
-    "--exclude-tools",
-    "-xt",
-    "--mcp-config",
-)
+WITH_VALUE = ("--theme", "--prompt-template", "--skill", "--exclude-tools", "-xt", "--mcp-config")
 """Ignored flags of pi that take a value."""
 TOOLS = {"find": "glob", "ls": "glob"}
 """pi's names of tools that zot names differently."""
@@ -121,3 +122,54 @@ def _word(word: str) -> str:
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
     return f'<file name="{path.absolute()}">\n{text}\n</file>\n'
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+def scoped(models: Models, patterns: str) -> list[Model]:
+    """Return the models that `--models` names, in its order; empty without the flag."""
+    wanted = [pattern.strip() for pattern in patterns.split(",") if pattern.strip()]
+    matching: dict[tuple[str, str], Model] = {}
+    every = models.all() if wanted else ()
+    for pattern in wanted:
+        for model in every:
+            if matches(pattern, model):
+                matching.setdefault((model.provider, model.id), model)
+    return list(matching.values())
+
+
+def resolve_pi(options: Options, around: Surroundings) -> Setup:
+    """Like `resolve`, but the model may also be a part of an id, as in pi. Raises ConfigError: it
+    cannot be found, or there is no credential."""
+    setup = resolve(options, around)
+    if not options.model or setup.model.source != "unlisted":
+        return setup
+    model = near(options, around.home)
+    if model is None:
+        return setup
+    return resolve(replace(options, provider=model.provider, model=model.id), around)
+
+
+def near(options: Options, home: str) -> Model | None:
+    """Return the model whose id contains the user's text: the shortest id; among equals the last in
+    alphabetical order, usually the newest."""
+    known = Known(home)
+    provider = known.provider(options.provider or DEFAULT_PROVIDER).name
+    models = [model for model in known.all(provider) if matches(options.model, model)]
+    models.sort(key=lambda model: model.id, reverse=True)
+    return min(models, key=lambda model: len(model.id), default=None)
+
+
+def matches(pattern: str, model: Model) -> bool:
+    """Whether an id, glob or part of an id matches the model; a final `:level` is ignored."""
+    pattern = without_level(pattern).lower()
+    names = (model.id.lower(), f"{model.provider}/{model.id}".lower())
+    if any(letter in pattern for letter in "*?["):
+        return any(fnmatchcase(name, pattern) for name in names)
+    return pattern in names or (pattern in model.id.lower() and "/" not in pattern)
+
+
+def without_level(pattern: str) -> str:
+    head, colon, tail = pattern.rpartition(":")
+    return head if colon and tail in WORD_LEVELS else pattern

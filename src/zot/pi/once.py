@@ -13,9 +13,9 @@ from zot.core.session import Session
 from zot.lines import encode_line
 from zot.pi import actions as pi_actions
 from zot.pi import replies as pi_replies
-from zot.pi.dialect import PiPeer, pinned
+from zot.pi.commands import PiPeer, pinned
+from zot.pi.events import Encoder
 from zot.pi.format import PI
-from zot.pi.generations import Encoders
 from zot.pi.sessions import PiSessions
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
@@ -30,7 +30,7 @@ def run(plan: Plan, prompt: str, generation: str) -> int:
     """Answer the prompt; return 0 on success, 1 on failure, 128 + N after signal N. Raises
     ZotError: it could not even begin."""
     setup, session = plan.setup, plan.session
-    assert session is not None  # set by pi/plan.py
+    assert session is not None  # set by sessions.with_session
     sessions = PiSessions.of(setup)
     client = PiLines(generation, session)
     runtime = build_runtime(
@@ -58,7 +58,7 @@ class PiLines(RuntimeClient):
     def __init__(self, generation: str, session: Session) -> None:
         self.lost = False
         """Whether the reader of stdout is gone."""
-        self.encoder = Encoders(PiPeer(pinned(generation or "c"))).current
+        self.encoder = Encoder(PiPeer(pinned(generation or "c")))
         self.wire = claim_stdout()
         self.writer = LineWriter(self.wire, gone=self._reader_gone)
         self._session = session

@@ -1,4 +1,4 @@
-"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients written for pi.
+"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients written for commands.
 
 The main thread reads and answers; runs, shell commands and extension commands have their own
 threads, and answer when they are done.
@@ -25,10 +25,8 @@ from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong, encode_line
 from zot.pi import actions as pi_actions
 from zot.pi import commands
-from zot.pi import dialect as pi
 from zot.pi import replies as pi_replies
-from zot.pi.commands import AnyPiCommand, Aside, Choice, Look, Setting, Slow, Switch, Work
-from zot.pi.dialect import PiIncoming, PiPeer
+from zot.pi.commands import AnyPiCommand, PiIncoming, PiPeer
 from zot.pi.events import Encoder
 from zot.pi.frames import (
     CompactionResult,
@@ -37,7 +35,6 @@ from zot.pi.frames import (
     SpecError,
     ThinkingLevelChanged,
 )
-from zot.pi.generations import Encoders
 from zot.pi.messages import PiSystem, level_word
 from zot.pi.sessions import PiSessions
 from zot.provider.model import clamped
@@ -65,8 +62,9 @@ class PiServer(LineServer):
         self.setup = setup = plan.setup
         options = setup.options
         sessions = PiSessions.of(setup)
-        self.peer = PiPeer(pi.pinned(options.pi_protocol))
-        self._encoders = Encoders(self.peer)
+        self.peer = PiPeer(commands.pinned(options.pi_protocol))
+        self.encoder = Encoder(self.peer)
+        """Hold `_wire` while using it."""
         self._wire = threading.Lock()
         """Held while frames are encoded and queued, so that both happen in one order."""
         self._ticking = threading.Condition(self._wire)
@@ -100,28 +98,23 @@ class PiServer(LineServer):
         assert self.built is not None
         return self.built
 
-    @property
-    def encoder(self) -> Encoder:
-        """The current encoder; hold `_wire`, as it changes with the peer's generation."""
-        return self._encoders.current
-
     def _show_model(self) -> None:
         """Pass the current model to the encoder; hold `_wire`."""
         model = self.runtime.models.in_use
         self.encoder.use_model(model.provider, model.id, model.api)
 
     def can_answer(self, what: Question) -> bool:
-        return self.peer.generation != "a"  # generation A has no dialogs
+        return not self.peer.traits.documented
 
     # --- lines -------------------------------------------------------------------------------
 
     @property
     def drain(self) -> bool:  # type: ignore[override]  # decided when the input ends
         """Whether to finish the run when stdin closes: only the oldest generation does."""
-        return self.peer.generation == "a"
+        return self.peer.traits.documented
 
     def is_whole(self, line: bytes) -> bool:
-        return pi.decode(line).error is None
+        return commands.decode(line).error is None
 
     def closing(self) -> None:
         self.runtime.shell.abort()
@@ -136,7 +129,7 @@ class PiServer(LineServer):
             )
             incoming = PiIncoming("parse", UNSET, None, error)
         else:
-            incoming = pi.decode(line)
+            incoming = commands.decode(line)
         self.peer.learn(incoming)
         try:
             if incoming.command is None:
@@ -151,25 +144,25 @@ class PiServer(LineServer):
 
     def _handle(self, incoming: PiIncoming, command: AnyPiCommand) -> None:
         actions = self.actions
-        if isinstance(command, Work):
+        if isinstance(command, commands.Work):
             self._work(incoming, command)
-        elif isinstance(command, Setting):
+        elif isinstance(command, commands.Setting):
             self._set(command)
             self.answer(incoming)
-        elif isinstance(command, Choice):
+        elif isinstance(command, commands.Choice):
             self.answer(incoming, actions.choose(command))
-        elif isinstance(command, Switch):
+        elif isinstance(command, commands.Switch):
             self.answer(incoming, actions.switch(command))
-        elif isinstance(command, Look):
+        elif isinstance(command, commands.Look):
             self.answer(incoming, actions.look(command))
-        elif isinstance(command, Slow):
+        elif isinstance(command, commands.Slow):
             # Created here, not in the thread, so that an abort right after it finds it.
             shell = self.runtime.shell.new_cancel() if isinstance(command, commands.Bash) else None
             self.in_thread(incoming, lambda: self._slow(incoming, command, shell))
         else:
             self._aside(incoming, command)
 
-    def _work(self, incoming: PiIncoming, command: Work) -> None:
+    def _work(self, incoming: PiIncoming, command: commands.Work) -> None:
         """Handle commands that start, steer or stop a run."""
         runtime = self.runtime
         match command:
@@ -177,7 +170,7 @@ class PiServer(LineServer):
                 self._prompt(incoming, command)
             case commands.Steer(message) | commands.FollowUp(message):
                 offer = runtime.steer if isinstance(command, commands.Steer) else runtime.follow
-                offer(message, pi.files(command).images, keep=True)
+                offer(message, commands.files(command).images, keep=True)
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
@@ -195,7 +188,9 @@ class PiServer(LineServer):
             case _:
                 assert_never(command)
 
-    def _slow(self, incoming: PiIncoming, command: Slow, shell: Cancel | None) -> dict[str, Json]:
+    def _slow(
+        self, incoming: PiIncoming, command: commands.Slow, shell: Cancel | None
+    ) -> dict[str, Json]:
         """Run a slow command in its thread; return the response data."""
         match command:
             case commands.Bash(text, hidden):
@@ -207,7 +202,7 @@ class PiServer(LineServer):
             case _:
                 assert_never(command)
 
-    def _aside(self, incoming: PiIncoming, command: Aside) -> None:
+    def _aside(self, incoming: PiIncoming, command: commands.Aside) -> None:
         match command:
             case commands.AbortBash():
                 self.runtime.shell.abort()
@@ -215,14 +210,14 @@ class PiServer(LineServer):
             case commands.GetProtocol(generation):
                 if generation is not None:
                     self.peer.choose(generation)
-                self.answer(incoming, pi.protocol(self.peer, __version__))
+                self.answer(incoming, commands.protocol(self.peer, __version__))
             case commands.ExtensionUiResponse():
                 self.actions.dialog_answered(incoming, command)
             case _:
                 assert_never(command)
 
     def _prompt(self, incoming: PiIncoming, command: commands.Prompt) -> None:
-        files = pi.files(command)
+        files = commands.files(command)
         if not command.message.strip() and not files.images:
             raise CommandError("the prompt is empty: give a message or an image")
         if command.message.startswith("/"):  # may be a command; also during a run
@@ -231,7 +226,7 @@ class PiServer(LineServer):
             self._hear(incoming, command, files)
 
     def _command(
-        self, incoming: PiIncoming, command: commands.Prompt, files: pi.PromptFiles
+        self, incoming: PiIncoming, command: commands.Prompt, files: commands.PromptFiles
     ) -> dict[str, Json] | None:
         """Handle a prompt that may be an extension's command; answer when the command is done."""
         made = self.actions.run_command(command.message)
@@ -244,14 +239,14 @@ class PiServer(LineServer):
         self,
         incoming: PiIncoming,
         command: commands.Prompt,
-        files: pi.PromptFiles,
+        files: commands.PromptFiles,
         call: ToolCall | None = None,
     ) -> None:
         """Start a run, or pass the message to the current one. `call`: a tool to run first, which
         needs a run of its own."""
         runtime = self.runtime
         running = None if call is not None else runtime.runs.running
-        if running is not None and running.kind == "prompt" and self.peer.generation != "a":
+        if running is not None and running.kind == "prompt" and not self.peer.traits.documented:
             if command.streamingBehavior is None:
                 raise CommandError(
                     "the agent is working on a prompt: wait for its end, abort it, or say with "
@@ -267,7 +262,7 @@ class PiServer(LineServer):
         self,
         incoming: PiIncoming,
         text: str,
-        files: pi.PromptFiles,
+        files: commands.PromptFiles,
         call: ToolCall | None = None,
     ) -> None:
         extra: dict[str, object] | None = None
@@ -295,7 +290,7 @@ class PiServer(LineServer):
         for incoming in waiting:
             self.answer(incoming)
 
-    def _set(self, command: Setting) -> None:
+    def _set(self, command: commands.Setting) -> None:
         runtime = self.runtime
         match command:
             case commands.SetSteeringMode(mode):
@@ -348,7 +343,7 @@ class PiServer(LineServer):
             self._run_ended(run)
 
     def _system_message(self) -> list[PiFrame]:
-        if self.peer.generation != "c" or self._system_shown:
+        if not self.peer.traits.system_message or self._system_shown:
             return []
         self._system_shown = True
         return self.encoder.system(self.system_message())
@@ -416,11 +411,11 @@ class PiServer(LineServer):
 
     def answer(self, incoming: PiIncoming, data: Json = UNSET) -> None:
         if self.peer.wants_answer(incoming):
-            self.writer.put(encode_line(pi.success(incoming, data)))
+            self.writer.put(encode_line(commands.success(incoming, data)))
 
     def fail(self, incoming: PiIncoming, error: Exception) -> None:
         if self.peer.wants_answer(incoming):
-            self.writer.put(encode_line(pi.failure(incoming, error)))
+            self.writer.put(encode_line(commands.failure(incoming, error)))
         else:
             self.put([SpecError(str(error))])
 

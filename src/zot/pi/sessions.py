@@ -11,16 +11,26 @@ import time
 from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 import zot
-from zot.core.session import Entry, Exported, ExportFormat, Session, SessionInfo, new_session_id
+from zot.core.session import (
+    Entry,
+    Exported,
+    ExportFormat,
+    Session,
+    SessionInfo,
+    Title,
+    new_session_id,
+)
 from zot.errors import SessionError
 from zot.home import Surroundings
 from zot.sessions.files import FileStore, Loaded, load
 from zot.sessions.library import describe
 from zot.sessions.open import is_same_file, open_session, path_of, session_paths
 from zot.sessions.rows import Meta, rfc3339
-from zot.settings.resolve import Setup
+from zot.settings.options import Options
+from zot.settings.resolve import Plan, Setup
 
 
 class PiSessions:
@@ -161,3 +171,27 @@ def sessions_directory(cwd: str, around: Surroundings, flag: str = "") -> str:
 def file_name(id: str, started: float) -> str:
     stamp = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(started))
     return f"{stamp}-{round(started * 1000) % 1000:03d}Z_{id}.jsonl"
+
+
+def with_session(plan: Plan) -> Plan:
+    """Return the plan with its session. Raises SessionError: it cannot be used."""
+    setup = plan.setup
+    session = _first_session(setup.options, PiSessions.of(setup))
+    if not setup.options.model and session.last_model is not None:
+        # Keep the session's model: in pi, `--provider` alone does not select a model.
+        setup = replace(setup, flags=replace(setup.flags, provider=""), notice="")
+    return replace(plan, setup=setup, session=session)
+
+
+def _first_session(options: Options, sessions: PiSessions) -> Session:
+    if options.session:
+        session = sessions.find(options.session)
+    elif options.continue_ or options.resume:
+        session = sessions.latest()
+    elif options.fork:
+        session = sessions.copy(options.fork, options.session_id)
+    else:
+        session = sessions.with_id(options.session_id)
+    if options.session_name:
+        session.append(Title(options.session_name))
+    return session

@@ -61,14 +61,24 @@ _REPEATING: dict[type[Repeated], type[EventFrame]] = {
 }
 
 
+FEATURES: dict[type[Event], tuple[type[EventFrame], str]] = {
+    events.ReasoningDelta: (frames.ThinkingDelta, "thinking"),
+    events.ToolAllowed: (frames.ToolStart, "tools"),
+    events.Retrying: (frames.Retry, "retries"),
+    events.QueueUpdate: (frames.QueueUpdate, "queue"),
+    events.ApprovalRequest: (frames.ApprovalRequest, "approvals"),
+    events.ApprovalResolved: (frames.ApprovalResolved, "approvals"),
+    events.ExtensionAsk: (frames.ExtAsk, "dialogs"),
+    events.ServerChanged: (frames.McpServer, "mcp"),
+}
+"""Frames sent only to clients that requested the feature in `hello`; the event log has all."""
+
+
 def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
     """Return the frame for an event; None: this wire or this client has none for it."""
-    shown = _frame(event, features)
-    feature = None if shown is None else frames.FEATURES.get(type(shown))
-    return shown if feature is None or feature in features else None
-
-
-def _frame(event: Event, features: Collection[str]) -> EventFrame | None:
+    optional = FEATURES.get(type(event))
+    if optional is not None and optional[1] not in features:
+        return None
     match event:
         case events.TextDelta(text):  # by far the most common
             return frames.TextDelta(text)

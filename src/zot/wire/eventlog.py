@@ -27,8 +27,7 @@ from zot.errors import SessionError
 from zot.lines import LineCutter, encode_line
 from zot.sessions.files import FileStore
 from zot.text import Frozen
-from zot.wire import frames, shapes
-from zot.wire.encode import frame
+from zot.wire import encode, shapes
 from zot.wire.frames import EventFrame, Response, Unknown, parse_frame
 from zot.wire.zot import FEATURES, stamped
 
@@ -49,7 +48,7 @@ _TYPE = b'{"type":"'
 _CRC = b',"crc":"'
 _CRC_LENGTH = len(b',"crc":"00000000"}\n')
 _ALL = frozenset(FEATURES)
-_FEATURE_OF = {kind.__struct_config__.tag: feature for kind, feature in frames.FEATURES.items()}
+_FEATURE_OF = {kind.__struct_config__.tag: feature for kind, feature in encode.FEATURES.values()}
 
 
 class EventPage(Frozen):
@@ -103,7 +102,7 @@ class EventLog:
     ) -> bytes | None:
         """Store the event as a frame with all features. Return the line for this client, whose
         frame is `shown`; None: it gets none."""
-        full = frame(event, _ALL)
+        full = encode.frame(event, _ALL)
         if full is None:
             return None
         line = self.append(encode_line(full), tag)

@@ -306,17 +306,6 @@ PersonFrame = ApprovalRequest | ApprovalResolved | ExtAsk | ExtNotify | ExtDispl
 EventFrame = (
     MessageFrame | TurnFrame | CallFrame | RunFrame | CompactFrame | PersonFrame | McpServer
 )
-FEATURES: dict[type[Frame], str] = {
-    ThinkingDelta: "thinking",
-    ToolStart: "tools",
-    Retry: "retries",
-    QueueUpdate: "queue",
-    ApprovalRequest: "approvals",
-    ApprovalResolved: "approvals",
-    ExtAsk: "dialogs",
-    McpServer: "mcp",
-}
-"""Frames sent only to clients that requested the feature in `hello`; the event log has all."""
 
 
 # --- parsing -------------------------------------------------------------------------------------

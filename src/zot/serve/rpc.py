@@ -94,11 +94,18 @@ class RpcServer(LineServer):
         try:
             if "agents" in self.features:
                 agent = self._addressed(incoming)
-            if incoming.command is None:
-                raise incoming.error or CommandError("unknown command")
-            if agent.durable and not isinstance(incoming.command, Hello | Ping):
-                agent.recover()
-            agent.handle(incoming, incoming.command)
+            match incoming.command:
+                case None:
+                    raise incoming.error or CommandError("unknown command")
+                case Hello() as hello:
+                    self.unnamed.hello(incoming, hello)
+                case Ping():
+                    agent.answer(incoming, zot.PONG)
+                    self.unnamed.warm_up()
+                case command:
+                    if agent.durable:
+                        agent.recover()
+                    agent.commands.take(incoming, command)
             if agent.durable:
                 agent.recover()
         except ZotError as error:

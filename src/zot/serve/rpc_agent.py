@@ -66,7 +66,9 @@ class AgentCommands:
 
     def take(self, incoming: Incoming, command: AnyCommand) -> None:
         """Execute the command and answer. Raises ZotError: it cannot be executed."""
-        if isinstance(command, commands.Starting):
+        if isinstance(command, commands.Prompt):
+            self._prompt(incoming, command)
+        elif isinstance(command, commands.Starting):
             self._start(incoming, command)
         elif isinstance(command, commands.Slow):
             self.slow.start(incoming, command)
@@ -85,8 +87,6 @@ class AgentCommands:
         agent, runtime = self._agent, self._agent.runtime
         accepted = partial(agent.accept, incoming, "")
         match command:
-            case commands.Prompt():
-                self._prompt(incoming, command)
             case commands.RetryPrompt():
                 runtime.retry(tag=incoming.id, accepted=accepted)
             case commands.Compact(instructions):
@@ -108,7 +108,7 @@ class AgentCommands:
         own = {name: value for name in LIMITS if (value := getattr(command, name)) is not None}
         runtime.prompt(
             command.message,
-            checked_images(command.images),
+            checked_images(command.images) if command.images else (),
             tag=incoming.id,
             limits=replace(runtime.agent.settings.limits, **own) if own else None,
             accepted=partial(self._agent.accept, incoming, command.run),

@@ -15,7 +15,7 @@ from zot.lines import encode_line
 from zot.runtime.client import RuntimeClient
 from zot.text import encode_json
 from zot.wire import zot
-from zot.wire.zot import Hello, Incoming, Ping
+from zot.wire.zot import Incoming
 from zot.writer import Lane
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from zot.runtime.runtime import Runtime
     from zot.serve.rpc import RpcServer
     from zot.serve.rpc_agent import AgentCommands
-    from zot.wire.commands import AnyCommand
     from zot.wire.eventlog import EventLog
     from zot.wire.frames import EventFrame
 
@@ -81,16 +80,6 @@ class ServedAgent(RuntimeClient):
                 gc.enable()
             self._commands = AgentCommands(self)
         return self._commands
-
-    def handle(self, incoming: Incoming, command: AnyCommand) -> None:
-        match command:
-            case Ping():
-                self.answer(incoming, zot.PONG)
-                self.server.unnamed.warm_up()
-            case Hello():
-                self.server.unnamed.hello(incoming, command)
-            case _:
-                self.commands.take(incoming, command)
 
     def recover(self) -> None:
         """Continue interrupted runs, once; not before the client has said what it understands."""

@@ -318,8 +318,8 @@ class RemoveApproval(Command, tag="remove_approval"):
     pattern: str
 
 
-Starting = Prompt | RetryPrompt | Compact | Steer | FollowUp
-"""Commands that may start a run; answered when the run is accepted."""
+Starting = RetryPrompt | Compact | Steer | FollowUp
+"""Commands that, like a prompt, may start a run; answered when it is accepted."""
 Slow = GetCommands | RunCommand | ReloadExt | RunShell
 """Commands that wait for an extension or a shell command."""
 OfAgents = OpenAgent | CloseAgent | ListAgents
@@ -330,7 +330,7 @@ Switch = Clear | SetModel | SetReasoning | SetJail | ResumeRun | Abort | AbortSh
 Reply = Approve | RemoveApproval | Answer | PanelKey | PanelResize | PanelClose
 Quick = Query | OfSession | OfChanges | Switch | Reply
 """Commands that the thread which reads commands executes."""
-AnyCommand = Hello | Ping | GetMessages | Starting | Slow | OfAgents | Quick
+AnyCommand = Hello | Ping | Prompt | GetMessages | Starting | Slow | OfAgents | Quick
 
 BY_NAME: dict[str, type[AnyCommand]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(AnyCommand)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec import UNSET
-from msgspec.structs import astuple, replace
+from msgspec.structs import asdict, astuple, replace
 
 from zot.core import events
 from zot.core.events import Event
@@ -87,13 +87,19 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.AssistantStart():
             return frames.AssistantStart()
         case events.UsageReport(usage, cumulative):
-            return frames.Usage(*_counts(usage), usage_shape(cumulative), usage.cost_known)
+            used = asdict(usage_shape(usage))
+            return frames.Usage(**used, cumulative=usage_shape(cumulative))
         case events.AssistantMessage(message):
             return frames.AssistantMessage(content(message.content), timestamp(message.time))
         case events.ToolCalled(call):
             return frames.ToolCall(call.id, call.name, call.args)
-        case events.TurnEnd():
-            return _turn_end(event, features)
+        case events.TurnEnd(stop, error, code):
+            return frames.TurnEnd(
+                stop,
+                "end_turn" if stop == "end" else stop,
+                error if error is not None else UNSET,
+                code if code is not None and "codes" in features else UNSET,
+            )
         case events.ToolAllowed(call):
             return frames.ToolStart(call.id, call.name, call.args)
         case events.ToolReturned(call, result):
@@ -121,20 +127,7 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.ToolStarted() | events.CompactFailed():
             return None  # covered by other frames, or used by other dialects only
         case _:
-            return _repeated(event)
-
-
-def _repeated(event: Repeated) -> EventFrame:
-    return _REPEATING[type(event)](*astuple(event))
-
-
-def _turn_end(event: events.TurnEnd, features: Collection[str]) -> frames.TurnEnd:
-    return frames.TurnEnd(
-        event.stop,
-        "end_turn" if event.stop == "end" else event.stop,
-        event.error if event.error is not None else UNSET,
-        event.code if event.code is not None and "codes" in features else UNSET,
-    )
+            return _REPEATING[type(event)](*astuple(event))
 
 
 def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
@@ -163,8 +156,10 @@ def content(blocks: Sequence[Block]) -> tuple[ContentBlock, ...]:
 
 def _block(block: Text | Image | types.ToolCall | types.ToolResult) -> ContentBlock:
     match block:
-        case Text() | Image():
-            return _simple(block)
+        case Text(text):
+            return TextBlock(text)
+        case Image(mime_type, data):
+            return ImageBlock(mime_type, len(data))
         case types.ToolCall(id, name, args):
             return frames.ToolCallBlock(id, name, args)
         case types.ToolResult(call_id, inner, is_error):
@@ -174,21 +169,17 @@ def _block(block: Text | Image | types.ToolCall | types.ToolResult) -> ContentBl
 
 
 def simple_content(blocks: Iterable[Text | Image]) -> tuple[TextBlock | ImageBlock, ...]:
-    return tuple(map(_simple, blocks))
-
-
-def _simple(block: Text | Image) -> TextBlock | ImageBlock:
-    if isinstance(block, Text):
-        return TextBlock(block.text)
-    return ImageBlock(block.mime_type, len(block.data))
+    return tuple(
+        TextBlock(block.text)
+        if isinstance(block, Text)
+        else ImageBlock(block.mime_type, len(block.data))
+        for block in blocks
+    )
 
 
 def usage_shape(usage: Usage) -> frames.UsageShape:
-    return frames.UsageShape(*_counts(usage), usage.cost_known)
-
-
-def _counts(usage: Usage) -> tuple[int, int, int, int, float]:
-    return usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost.total
+    tokens = (usage.input, usage.output, usage.cache_read, usage.cache_write)
+    return frames.UsageShape(*tokens, usage.cost.total, usage.cost_known)
 
 
 def timestamp(seconds: float) -> str:

@@ -182,10 +182,12 @@ class Client(ClientCommands):
     # --- the process ------------------------------------------------------------------------
 
     def hello(self, token: str = "", features: Sequence[str] = ()) -> HelloData:
+        """Send the token and choose features; return version, provider, model and features."""
         self._has_agents = self._has_agents or "agents" in features
         return self._tell(Hello(token, tuple(features) or None)).data_as(HelloData)
 
     def ping(self) -> None:
+        """Check that the server answers."""
         self.request("ping")
 
     # --- agents ------------------------------------------------------------------------------
@@ -236,6 +238,7 @@ class Client(ClientCommands):
 
     @property
     def pid(self) -> int:
+        """Process id of the child."""
         return self._server.pid
 
     @property

@@ -19,27 +19,31 @@ if TYPE_CHECKING:
     from zot.client import EventIterator
 
 
-Asked = ParamSpec("Asked")
+Args = ParamSpec("Args")
 Answer = TypeVar("Answer")
 
 
-def told(command: Callable[Asked, Command]) -> Callable[Concatenate[ClientCommands, Asked], None]:
+def sends(
+    command: Callable[Args, Command], doc: str
+) -> Callable[Concatenate[ClientCommands, Args], None]:
     """Make a method of a command whose response has no data; its fields are the arguments."""
 
-    def send(self: ClientCommands, /, *args: Asked.args, **fields: Asked.kwargs) -> None:
+    def send(self: ClientCommands, /, *args: Args.args, **fields: Args.kwargs) -> None:
         self._tell(command(*args, **fields))
 
+    send.__doc__ = doc
     return send
 
 
-def asked(
-    command: Callable[Asked, Command], answer: type[Answer]
-) -> Callable[Concatenate[ClientCommands, Asked], Answer]:
-    """Like told(), for a command whose response has data."""
+def asks(
+    command: Callable[Args, Command], answer: type[Answer], doc: str
+) -> Callable[Concatenate[ClientCommands, Args], Answer]:
+    """Like sends(), for a command whose response has data."""
 
-    def send(self: ClientCommands, /, *args: Asked.args, **fields: Asked.kwargs) -> Answer:
+    def send(self: ClientCommands, /, *args: Args.args, **fields: Args.kwargs) -> Answer:
         return self._tell(command(*args, **fields)).data_as(answer)
 
+    send.__doc__ = doc
     return send
 
 
@@ -91,18 +95,22 @@ class ClientCommands:
         credential, and without adding it to the conversation again."""
         return self._run(wire.RetryPrompt(), timeout)
 
-    resume_run = told(wire.ResumeRun)
-    """Decide how a durable run continues that is held after a crash."""
-    events = asked(wire.Events, shapes.EventsRead)
-    """Return the events of a durable session after a `seq`, also those of earlier servers.
-    `parse_frame` parses them; call again with `last` while there is `more`."""
+    resume_run = sends(
+        wire.ResumeRun,
+        "Decide how a durable run continues that is held after a crash.",
+    )
+    events = asks(
+        wire.Events,
+        shapes.EventsRead,
+        "Return the events of a durable session after a `seq`, also those of earlier servers. "
+        "`parse_frame` parses them; call again with `last` while there is `more`.",
+    )
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Summarise the transcript; the CompactDone among the events has the summary."""
         return self._run(wire.Compact(instructions), timeout)
 
-    abort = told(wire.Abort)
-    """Abort the current run, or the run with this id."""
+    abort = sends(wire.Abort, "Abort the current run, or the run with this id.")
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> None:
         """Send a message that the model gets after the current tool.
@@ -116,35 +124,38 @@ class ClientCommands:
         """Send a message that the model gets when it would stop. Raises BusyError like `steer`."""
         self._add(wire.FollowUp(text, pictures(images)))
 
-    approve = told(wire.Approve)
-    """Answer an ApprovalRequest: allow, deny, allow_session or allow_project, optionally with
-    other arguments than the model's."""
+    approve = sends(
+        wire.Approve,
+        "Answer an ApprovalRequest: allow, deny, allow_session or allow_project, optionally "
+        "with other arguments than the model's.",
+    )
 
     def approvals(self) -> tuple[shapes.ApprovalShape, ...]:
         """Return the approvals for the project or this session: these calls run unprompted."""
         return self.request("get_approvals").data_as(shapes.Approvals).approvals
 
-    remove_approval = told(wire.RemoveApproval)
-    """Remove an approval: prompt again from now on."""
+    remove_approval = sends(wire.RemoveApproval, "Remove an approval: prompt again from now on.")
 
     # --- questions ---------------------------------------------------------------------------
 
-    state = asked(wire.GetState, shapes.State)
+    state = asks(wire.GetState, shapes.State, "Return what the agent is doing and with what.")
 
     def messages(self) -> tuple[frames.MessageShape, ...]:
+        """Return the transcript."""
         return self.request("get_messages").data_as(shapes.Messages).messages
 
     def models(self, *, everywhere: bool = False) -> tuple[shapes.ModelShape, ...]:
         """Return the models of the provider, or of every provider with a credential."""
         return self._tell(wire.GetModels(everywhere)).data_as(shapes.Models).models
 
-    clear = told(wire.Clear)
+    clear = sends(wire.Clear, "Drop the transcript.")
 
     def set_model(self, model: str, provider: str = "") -> str:
         """Switch to another model (an id, or PROVIDER/ID); return its id."""
         return self._tell(wire.SetModel(model, provider)).data_as(shapes.ModelSet).model
 
     def set_reasoning(self, level: Level) -> str:
+        """Set the reasoning level; return the level that the model supports."""
         return self._tell(wire.SetReasoning(level)).data_as(shapes.ReasoningSet).reasoning
 
     def set_jail(self, on: bool) -> None:
@@ -156,9 +167,11 @@ class ClientCommands:
     def sessions(
         self, *, everywhere: bool = False, limit: int = 100
     ) -> tuple[shapes.SessionShape, ...]:
+        """Return the newest sessions of the directory, or of all directories."""
         return self._tell(wire.ListSessions(everywhere, limit)).data_as(shapes.Sessions).sessions
 
     def new_session(self) -> shapes.SessionShape:
+        """Continue with a new, empty session."""
         return self._tell(wire.NewSession()).data_as(shapes.SessionLoaded).session
 
     def load_session(self, session: str) -> shapes.SessionShape:
@@ -184,9 +197,12 @@ class ClientCommands:
         """Return the prompts of the conversation to which `rewind` can go back."""
         return self.request("checkpoints").data_as(shapes.CheckpointList).checkpoints
 
-    rewind = asked(wire.Rewind, shapes.Rewound)
-    """Go back to before a prompt (default: the last one): the conversation, the files that tools
-    changed since, or both; `preview`: only report what would be done."""
+    rewind = asks(
+        wire.Rewind,
+        shapes.Rewound,
+        "Go back to before a prompt (default: the last one): the conversation, the files that "
+        "tools changed since, or both; `preview`: only report what would be done.",
+    )
 
     def changed_files(self) -> tuple[shapes.ChangedFileShape, ...]:
         """Return the files that tools changed in this session, each with its diff."""
@@ -214,16 +230,19 @@ class ClientCommands:
         """Stop all extensions and start those that exist now."""
         return self.request("reload_ext").data_as(shapes.Reloaded).extensions
 
-    panel_key = told(wire.PanelKey)
-    """Send a key to a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
-    panel_resize = told(wire.PanelResize)
-    """Report how many columns and rows the panel has."""
-    panel_close = told(wire.PanelClose)
-    run_shell = asked(wire.RunShell, shapes.ShellRan)
-    """Run a shell command and add it to the transcript. Limited by the client's `timeout`."""
-    abort_shell = told(wire.AbortShell)
-    answer = told(wire.Answer)
-    """Answer an ExtAsk (feature `dialogs`)."""
+    panel_key = sends(
+        wire.PanelKey,
+        "Send a key to a panel that an ExtPanel opened: its name, or `rune` with the `text`.",
+    )
+    panel_resize = sends(wire.PanelResize, "Report how many columns and rows the panel has.")
+    panel_close = sends(wire.PanelClose, "Close a panel.")
+    run_shell = asks(
+        wire.RunShell,
+        shapes.ShellRan,
+        "Run a shell command and add it to the transcript. Limited by the client's `timeout`.",
+    )
+    abort_shell = sends(wire.AbortShell, "Abort the shell command that runs.")
+    answer = sends(wire.Answer, "Answer an ExtAsk (feature `dialogs`).")
 
 
 def word(command: Command) -> str:

@@ -60,10 +60,10 @@ class TaskWorker:
         try:
             return await self._run(order, hub)
         except Superseded as error:
-            raise ApplicationError("another attempt has the task", type=SUPERSEDED) from error
+            raise ApplicationError("superseded: another attempt has the task", type=SUPERSEDED) from error
         except ZotError as error:
             complain(f"{order.id}: {error}")
-            raise ApplicationError("the worker could not go on with it; see its output") from error
+            raise ApplicationError("the worker could not continue the task; its output says why") from error
         finally:
             hub.close()
 
@@ -101,7 +101,7 @@ class TaskWorker:
                 await _cut(work)
                 raise
             await _cut(work)
-            raise ApplicationError("the worker stops, or its lease is over") from None
+            raise ApplicationError("the worker is stopping, or its lease expired") from None
 
     def _attempt(self, order: AttemptOrder, claim: Claim, hub: HubClient) -> TaskAttempt:
         folder = ensure_dir(self._place.folder / f"{order.id}.{next(self._numbers)}")

@@ -155,7 +155,8 @@ class ClientCommands:
         return self._tell(wire.SetModel(model, provider)).data_as(shapes.ModelSet).model
 
     def set_reasoning(self, level: Level) -> str:
-        """Set the reasoning level; return the level that the model supports."""
+        """Set the reasoning level; return the one in effect, as some models
+        always think."""
         return self._tell(wire.SetReasoning(level)).data_as(shapes.ReasoningSet).reasoning
 
     def set_jail(self, on: bool) -> None:

@@ -14,7 +14,6 @@ import pytest
 from swarm.support import bash, says
 from swarm.support import place as place
 from zot.swarm.checkout import JOURNAL, WorktreeError, changing
-from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.worktrees import Worktree, Worktrees
 
 FILES = 300
@@ -325,7 +324,7 @@ def test_the_lock_of_a_git_that_runs_is_left(trees, repository, tmp_path, monkey
     assert not lock.exists()
 
 
-def test_private_indexes_of_dead_processes_are_removed(trees, repository, tmp_path, monkeypatch):
+def test_private_indexes_of_dead_processes_are_removed(trees, repository, tmp_path):
     tree = work(trees, repository, tmp_path)
     folder = Path(git(tree.path, "rev-parse", "--absolute-git-dir"))
     dead = subprocess.Popen(["true"])
@@ -335,13 +334,6 @@ def test_private_indexes_of_dead_processes_are_removed(trees, repository, tmp_pa
     trees.size(tree)
     left = [path.name for path in folder.glob("zot-index-*")]
     assert left == [f"zot-index-{os.getpid()}-00"]
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name, age in (("zot-index-old", 7200), ("zot-index-new", 0)):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "index").write_text("")
-        os.utime(tmp_path / name, (time.time() - age,) * 2)
-    clear_temporary_indexes()
-    assert sorted(path.name for path in tmp_path.glob("zot-index-*")) == ["zot-index-new"]
 
 
 # --- undone --------------------------------------------------------------------------------------

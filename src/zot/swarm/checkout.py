@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Struct
@@ -291,7 +291,11 @@ class Checkout:
 
     def _restore(self, move: Move) -> None:
         """Restore the old files where the merge wrote new ones; keep files edited since."""
-        moved = [c for c in changes(self._git, move.old, move.new) if GITLINK not in c.modes]
+        moved = [
+            c
+            for c in changes(self._git, move.old, move.new)
+            if GITLINK not in (c.old_mode, c.new_mode)
+        ]
         unlike_old, unlike_new = self._differing(moved, "old"), self._differing(moved, "new")
         wrong = [
             change
@@ -312,34 +316,27 @@ class Checkout:
             words = ("checkout-index", "-f", "-q", "-z", "--stdin")
             self._git.run(*words, env=self._with_old_files, stdin=names)
 
-    def _fill(self, moved: list[TreeChange], side: str) -> None:
+    def _fill(self, moved: list[TreeChange], side: Literal["old", "new"]) -> None:
         """Make an index with only one side of the changes."""
         for ending in (".old", ".old.lock"):
             (self._folder / f"{PRIVATE_INDEX}{ending}").unlink(missing_ok=True)
-        rows = [
-            (change.old_mode, change.old) if side == "old" else (change.new_mode, change.new)
-            for change in moved
-        ]
+        rows = [(*change.side(side), change.path) for change in moved]
         text = b"".join(
-            b"%b %b\t%b\0" % (mode.encode(), id.encode(), os.fsencode(change.path))
-            for change, (mode, id) in zip(moved, rows, strict=True)
+            b"%b %b\t%b\0" % (mode.encode(), id.encode(), os.fsencode(path))
+            for mode, id, path in rows
             if mode != ABSENT
         )
         words = ("update-index", "-z", "--index-info")
         self._git.run(*words, env=self._with_old_files, stdin=text)
 
-    def _differing(self, moved: list[TreeChange], side: str) -> set[str]:
+    def _differing(self, moved: list[TreeChange], side: Literal["old", "new"]) -> set[str]:
         """Return the paths whose file differs from this side."""
         git, directory = self._git, Path(self._git.directory)
         self._fill(moved, side)
         git.attempt("update-index", "-q", "--refresh", env=self._with_old_files)
         words = ("diff-files", "--name-only", "-z", "--ignore-submodules=all")
         differing = set(git.names(*words, env=self._with_old_files))
-        absent = [
-            change.path
-            for change in moved
-            if (change.old_mode if side == "old" else change.new_mode) == ABSENT
-        ]
+        absent = [change.path for change in moved if change.side(side)[0] == ABSENT]
         return differing | {path for path in absent if _has_file(directory, path)}
 
     def _is_half_written(self, change: TreeChange) -> bool:

@@ -13,11 +13,10 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -26,7 +25,6 @@ from zot.text import printable
 
 INDEX = "zot-index-"
 """Name prefix of private indexes, in the git directory of the checkout."""
-OLD_SECONDS = 3600.0
 GITLINK = "160000"
 """Mode of a nested repository in a tree."""
 
@@ -46,9 +44,9 @@ class TreeChange(Struct, frozen=True):
     new: str
     path: str
 
-    @property
-    def modes(self) -> tuple[str, str]:
-        return self.old_mode, self.new_mode
+    def side(self, which: Literal["old", "new"]) -> tuple[str, str]:
+        """Return mode and object id of one side."""
+        return (self.old_mode, self.old) if which == "old" else (self.new_mode, self.new)
 
     @property
     def is_new_gitlink(self) -> bool:
@@ -115,17 +113,11 @@ def _unstage_new_gitlinks(git: Git, index: dict[str, str]) -> list[str]:
     links = _gitlinks(git, index)
     if not links:
         return []
-    known = git.attempt("rev-parse", "-q", "--verify", "HEAD").returncode == 0
-    before = {path for mode, path in _modes(git) if mode == GITLINK} if known else set()
+    rows = git.names("ls-tree", "-r", "-z", "--full-tree", "HEAD") if commit_of(git, "HEAD") else ()
+    before = {row.partition("\t")[2] for row in rows if row.startswith(GITLINK)}
     fresh = [path for path in links if path not in before]
     _update(git, index, fresh, "--force-remove")
     return fresh
-
-
-def _modes(git: Git) -> Iterator[tuple[str, str]]:
-    for row in git.names("ls-tree", "-r", "-z", "--full-tree", "HEAD"):
-        about, _, path = row.partition("\t")
-        yield about.split(" ")[0], path
 
 
 def _gitlinks(git: Git, index: dict[str, str] | None = None) -> list[str]:
@@ -145,6 +137,12 @@ def _has_files(directory: Path) -> bool:
         return False
     except PermissionError:
         return True
+
+
+def commit_of(git: Git, name: str) -> str:
+    """Return the id of the commit that a ref names; empty: there is none."""
+    done = git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}")
+    return done.stdout.decode().strip() if done.returncode == 0 else ""
 
 
 def changes(git: Git, old: str, new: str) -> list[TreeChange]:
@@ -171,7 +169,7 @@ def private_index(git: Git) -> Iterator[dict[str, str]]:
     try:
         if (folder / "index").exists():
             shutil.copy2(folder / "index", path)  # with its mtime, which git compares with files
-        elif git.succeeds("rev-parse", "-q", "--verify", "HEAD"):
+        elif commit_of(git, "HEAD"):
             git.run("read-tree", "HEAD", env=index)
         else:
             git.run("read-tree", "--empty", env=index)
@@ -187,14 +185,6 @@ def clear_indexes(folder: Path) -> None:
         pid = path.name.removeprefix(INDEX).partition("-")[0]
         if pid.isdigit() and not _is_alive(int(pid)):
             path.unlink(missing_ok=True)
-
-
-def clear_temporary_indexes() -> None:
-    """Remove leftovers of killed processes of earlier versions from the temporary directory."""
-    for path in Path(tempfile.gettempdir()).glob(f"{INDEX}*"):
-        status = path.lstat()
-        if status.st_uid == os.getuid() and time.time() - status.st_mtime > OLD_SECONDS:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_alive(pid: int) -> bool:

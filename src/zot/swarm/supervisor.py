@@ -24,7 +24,6 @@ from zot.swarm import commands, rows
 from zot.swarm.child import AgentDoor, ChildGone
 from zot.swarm.log import AgentFolder
 from zot.swarm.runner import AgentRunner, Supervised
-from zot.swarm.snapshot import clear_temporary_indexes
 from zot.swarm.task import SwarmError, pick
 from zot.swarm.temporal.config import start_engine
 from zot.swarm.temporal.remote import RemoteAgent
@@ -339,7 +338,6 @@ def supervise(swarm: Path, socket: Path, environment: Mapping[str, str], slots: 
     if lock_file(ensure_dir(swarm) / "lock") is None:
         return 0
     _allow_descriptors()
-    clear_temporary_indexes()
     asyncio.run(SwarmSupervisor(AgentRunner(swarm, environment, slots)).run(socket))
     return 0
 

@@ -23,7 +23,7 @@ from zot.swarm.checkout import (
     changing,
     remove_stale_lock,
 )
-from zot.swarm.snapshot import TreeSnapshot, reopen_all, take_snapshot
+from zot.swarm.snapshot import TreeSnapshot, commit_of, reopen_all, take_snapshot
 
 BRANCHES = "zot"
 """Prefix of the agents' branches, zot/ID."""
@@ -109,7 +109,7 @@ class Worktrees:
         self._start(top_level(directory, self._environment), directory, base)
 
     def _has_commits(self, origin: str) -> bool:
-        return bool(origin) and self.at(origin).succeeds("rev-parse", "-q", "--verify", "@")
+        return bool(origin) and bool(commit_of(self.at(origin), "@"))
 
     def _start(self, origin: str, directory: str, base: str) -> str:
         """Return the commit to begin with. Raises WorktreeError."""
@@ -125,7 +125,7 @@ class Worktrees:
         """Add a worktree, with retries: git fails while another worktree of the repository is
         half-made, by the user's git or by one that was killed."""
         for pause in ADD_PAUSES:
-            if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}") or path.exists():
+            if commit_of(git, f"refs/heads/{branch}") or path.exists():
                 self._clear_unused(git, branch, path)
             try:
                 git.run("worktree", "add", "-q", "-b", branch, str(path), start)
@@ -146,7 +146,7 @@ class Worktrees:
         for entry, tree in _entries(git):
             if tree == path:  # also if git calls it locked: adding it was interrupted
                 shutil.rmtree(entry, ignore_errors=True)
-        if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{branch}"):
+        if commit_of(git, f"refs/heads/{branch}"):
             git.run("update-ref", "-d", f"refs/heads/{branch}")
 
     def _copy(self, directory: str, folder: Path) -> Worktree:
@@ -207,8 +207,7 @@ class Worktrees:
             git, names = self.at(tree.origin), [f"refs/heads/{tree.branch}"]  # may still exist
         else:
             return ""
-        seen = [git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}") for name in names]
-        tips = {done.stdout.decode().strip() for done in seen if done.returncode == 0}
+        tips = {commit_of(git, name) for name in names} - {""}
         if tree.kind == "copy":
             return "changes that are not merged" if tips - {tree.base, merged} else ""
         for tip in tips:
@@ -286,7 +285,7 @@ class Worktrees:
                 # Forced: otherwise git itself looks for changes, also in nested repositories.
                 git.run("worktree", "remove", "--force", tree.path)
             git.run("worktree", "prune")
-            if git.succeeds("rev-parse", "-q", "--verify", f"refs/heads/{tree.branch}"):
+            if commit_of(git, f"refs/heads/{tree.branch}"):
                 git.run("branch", "-q", "-D", tree.branch)
 
     # --- helpers -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from zot.files import ensure_dir
 from zot.git import MAX_DIFF, Git, GitError
 from zot.swarm.checkout import remove_stale_lock
-from zot.swarm.snapshot import take_snapshot
+from zot.swarm.snapshot import commit_of, take_snapshot
 from zot.swarm.task import SwarmError
 from zot.swarm.worktrees import DIFF, TreeOrigin, Worktree, Worktrees
 
@@ -145,7 +145,7 @@ class StoredWork:
     def tip(self, tree: Worktree) -> tuple[str, bool]:
         """Return the commit where the next attempt begins, and whether it is a checkpoint."""
         git = self._finished(tree)
-        if commit := _commit_of(git, self._checkpoint):
+        if commit := commit_of(git, self._checkpoint):
             return commit, True
         self._trees.commit(tree, "zot: edited by hand between two runs")
         return git.line("rev-parse", "HEAD"), False
@@ -154,7 +154,7 @@ class StoredWork:
         """Pack the commits of the tip that the worker lacks; empty: none."""
         tip, is_checkpoint = self.tip(tree)
         git = self._trees.at(tree.path)
-        known = [f"^{commit}" for commit in have if _commit_of(git, commit)]
+        known = [f"^{commit}" for commit in have if commit_of(git, commit)]
         if git.line("rev-list", "--count", tip, *known) == "0":
             return b""
         ref = self._checkpoint if is_checkpoint else f"refs/heads/{tree.branch}"
@@ -167,7 +167,7 @@ class StoredWork:
     def diff(self, tree: Worktree) -> str | None:
         """Return the diff of the last checkpoint; None: there is none, the tree has everything."""
         git = self._finished(tree)
-        commit = _commit_of(git, self._checkpoint)
+        commit = commit_of(git, self._checkpoint)
         if not commit:
             return None
         return git.run(*DIFF, "-p", tree.base, commit)[:MAX_DIFF]
@@ -183,7 +183,7 @@ class StoredWork:
     def settle(self, tree: Worktree, message: str) -> None:
         """Put the last checkpoint on the branch: no worker will deliver more."""
         git = self._finished(tree)
-        commit = _commit_of(git, self._checkpoint)
+        commit = commit_of(git, self._checkpoint)
         if not commit:
             return
         parent = git.line("rev-parse", f"{commit}^")
@@ -209,7 +209,7 @@ class StoredWork:
 
     def _store_final(self, tree: Worktree, git: Git, commit: str) -> None:
         is_there = git.line("rev-parse", "HEAD") == commit
-        if not is_there and _commit_of(git, self._final) != commit:
+        if not is_there and commit_of(git, self._final) != commit:
             self._set_aside_edits(git, tree)
         self._name(git, self._final, commit)
         self._finished(tree)
@@ -217,7 +217,7 @@ class StoredWork:
     def _finished(self, tree: Worktree) -> Git:
         """Return git for the tree, after checking out a final commit that only had its ref."""
         git = self._trees.at(tree.path)
-        if commit := _commit_of(git, self._final):
+        if commit := commit_of(git, self._final):
             if git.line("rev-parse", "HEAD") != commit:
                 _check_out(git, commit)
             for ref in (self._checkpoint, self._final):
@@ -226,7 +226,7 @@ class StoredWork:
 
     def _name(self, git: Git, ref: str, commit: str) -> None:
         """Set a ref, unless another process changed it meanwhile."""
-        _synced(git, "update-ref", ref, commit, _commit_of(git, ref) or NOTHING[: len(commit)])
+        _synced(git, "update-ref", ref, commit, commit_of(git, ref) or NOTHING[: len(commit)])
 
     def _set_aside_edits(self, git: Git, tree: Worktree) -> None:
         """Save edits made by hand in the local tree on a branch of their own."""
@@ -236,12 +236,6 @@ class StoredWork:
             edits = git.commit_tree(now, (head,), "zot: edited by hand during a run")
             git.run("update-ref", f"refs/heads/{tree.branch}-edits", edits)
             git.run("read-tree", now)  # so that the reset removes new files
-
-
-def _commit_of(git: Git, name: str) -> str:
-    """Return the commit's id; empty: it does not exist."""
-    done = git.attempt("rev-parse", "-q", "--verify", f"{name}^{{commit}}")
-    return done.stdout.decode().strip() if done.returncode == 0 else ""
 
 
 def _synced(git: Git, *words: str) -> str:

@@ -60,10 +60,14 @@ class TaskWorker:
         try:
             return await self._run(order, hub)
         except Superseded as error:
-            raise ApplicationError("superseded: another attempt has the task", type=SUPERSEDED) from error
+            raise ApplicationError(
+                "superseded: another attempt has the task", type=SUPERSEDED
+            ) from error
         except ZotError as error:
             complain(f"{order.id}: {error}")
-            raise ApplicationError("the worker could not continue the task; its output says why") from error
+            raise ApplicationError(
+                "the worker could not continue the task; its output says why"
+            ) from error
         finally:
             hub.close()
 

@@ -195,14 +195,14 @@ def killed(kit: Kit) -> None:
         peer.send(HELLO)
         frames = peer.events_until_done()
         kit.equal("resumed", "the run goes on", len(of_type(frames, "run_resumed")), 1, "should")
-        told = str(last_of(frames, "tool_result").get("content"))
-        knows = "may have taken effect" in told
-        kit.check("told", "and is told of the call", knows, told, "should")
+        result = str(last_of(frames, "tool_result").get("content"))
+        knows = "may have taken effect" in result
+        kit.check("told", "and is told of the call", knows, result, "should")
         data = peer.data("prompt", message="x", run="job")
         text = "a prompt of the same name is not run again"
         kit.equal("once", text, data.get("already_done"), True, "should")
         events = peer.data("events").get("events") or []
-        text = "what was heard before is sent again"
+        text = "earlier events are sent again"
         kit.equal("events", text, events[: len(before)], before, "should")
 
 

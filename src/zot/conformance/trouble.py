@@ -58,19 +58,19 @@ def abort_idle(kit: Kit, peer: DrivenServer) -> None:
 
 
 def abort_before_headers(kit: Kit, peer: DrivenServer) -> None:
-    asked = len(kit.server.requests)
+    requests = len(kit.server.requests)
     peer.send(prompt("hang"))
-    kit.server.wait_for(asked + 1, kit.seconds)
+    kit.server.wait_for(requests + 1, kit.seconds)
     _abort(kit, peer)
 
 
 def abort_in_stream(kit: Kit, peer: DrivenServer) -> None:
-    asked = len(kit.server.requests)
+    requests = len(kit.server.requests)
     peer.send(prompt("text:3 hang:3"))
     peer.wait("three deltas", lambda frames: count_of(frames, "text_delta") >= 3)
     _abort(kit, peer)
     text = "the connection to the provider is closed"
-    gone = kit.server.wait_outcome("gone", kit.seconds, asked)
+    gone = kit.server.wait_outcome("gone", kit.seconds, requests)
     kit.check("connection", text, gone, "it stays open", "should")
 
 
@@ -111,10 +111,10 @@ def hostile_lines(kit: Kit, peer: DrivenServer) -> None:
         peer.send_raw(line)
         peer.ask("ping", id=name)
         answers = of_type(peer.frames, "response")[before:]
-        told = any(answer.get("success") is False for answer in answers)
+        is_refused = any(answer.get("success") is False for answer in answers)
         if name == "bad_utf8":
-            told = told or any("id" not in answer for answer in answers)
-        kit.check(name, f"{line[:24]!r} gets a failed response", told, answers)
+            is_refused = is_refused or any("id" not in answer for answer in answers)
+        kit.check(name, f"{line[:24]!r} gets a failed response", is_refused, answers)
 
 
 def odd_lines(kit: Kit, peer: DrivenServer) -> None:

@@ -288,11 +288,11 @@ class Observer:
 
 def _open(waiting: Waiting, now: float) -> OpenQuestion:
     question = waiting.question
-    asked = max(0.0, now - waiting.since)
+    waited = max(0.0, now - waiting.since)
     limit = question.timeout_seconds
     shown = facts.shared_fields(question, facts.PersonQuestion)
-    left = None if limit is None else max(0.0, limit - asked)
-    return OpenQuestion(**shown, asked_seconds=asked, left_seconds=left)
+    left = None if limit is None else max(0.0, limit - waited)
+    return OpenQuestion(**shown, asked_seconds=waited, left_seconds=left)
 
 
 def _sum(left: facts.UsedTokens, right: facts.UsedTokens) -> facts.UsedTokens:

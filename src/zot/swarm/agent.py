@@ -253,8 +253,8 @@ class SwarmAgent:
         doing = about = ""
         if stage in ("working", "needs_you"):
             doing = status.tool or status.waiting_for or status.state
-            asked = status.questions[0].preview if status.questions else ""
-            about = status.tool_about or asked.strip().partition("\n")[0][:200]
+            preview = status.questions[0].preview if status.questions else ""
+            about = status.tool_about or preview.strip().partition("\n")[0][:200]
         elif stage in ("failed", "lost"):
             doing = self.lost or self._error
         view = shared_fields(status, AgentView) | {

@@ -276,7 +276,7 @@ class AgentAnswer(Struct, frozen=True):
     branch: str = ""
     diff: DiffSize = DiffSize()
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Format the answer as a message for the conversation."""
         parts = [f"[swarm] agent {self.id} is {self.stage}"]
         if self.diff.files:

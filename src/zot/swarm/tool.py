@@ -169,10 +169,10 @@ class SwarmTool:
         if busy + len(tasks) > MAX_AGENTS:
             raise ToolError(f"{busy} agents are at work; {MAX_AGENTS} are the most at a time")
         left = self._left(agents)
-        asked = sum(task.max_cost or 0.0 for task in tasks)
+        reserved = sum(task.max_cost or 0.0 for task in tasks)
         open_ended = sum(task.max_cost is None for task in tasks)
-        share = (left - asked) / open_ended if open_ended else 0.0
-        if asked > left or (open_ended and share <= 0):
+        share = (left - reserved) / open_ended if open_ended else 0.0
+        if reserved > left or (open_ended and share <= 0):
             raise ToolError(
                 f"the budget is not enough: ${max(0.0, left):.4f} of ${self._budget:g} are left"
             )
@@ -199,7 +199,7 @@ class SwarmTool:
         roster, ids = self._wanted(args)
         seconds = args.get("seconds", WAIT_SECONDS)
         assert isinstance(seconds, int | float)  # checked by the schema
-        told, waited = "", 0.0
+        shown, waited = "", 0.0
         while True:
             standing = [roster.agents[id] for id in ids if id in roster.agents]
             # An agent with an open question counts as ended: only a person can continue it.
@@ -207,9 +207,9 @@ class SwarmTool:
             if ended or waited >= seconds:
                 return "\n\n".join(self._answer(followed) for followed in standing)
             state = ", ".join(f"{followed.id} {followed.agent.stage}" for followed in standing)
-            if state != told:
+            if state != shown:
                 context.progress(f"{state}\n")
-                told = state
+                shown = state
             context.cancel.sleep(LOOK_SECONDS)
             waited += LOOK_SECONDS
             roster.refresh()
@@ -236,7 +236,7 @@ class SwarmTool:
         answer = answer_of(followed)
         if answer is not None:
             self._swarm.collected(answer.id, answer.run)
-            return answer.told()
+            return answer.message()
         if summary.stage in OVER:
             return f"{_line(summary)}\n\n{followed.answer}"
         return _line(summary)

@@ -161,7 +161,7 @@ class AnswerWatch:
         def heard() -> None:
             self._app.work(lambda: self._swarm.collected(answer.id, answer.run))
 
-        runtime.sessions.add_message(answer.told(), then=heard)
+        runtime.sessions.add_message(answer.message(), then=heard)
 
 
 def diff_block(text: str) -> LinesBlock:

@@ -86,8 +86,8 @@ class Hub:
     def _guarded(self, handler: Handler, name: str) -> Callable[[Request], Awaitable[Response]]:
         async def handle(request: Request) -> Response:
             try:
-                given = request.headers.get("authorization", "").removeprefix("Bearer ")
-                if not hmac.compare_digest(given.encode(), self._token):
+                token = request.headers.get("authorization", "").removeprefix("Bearer ")
+                if not hmac.compare_digest(token.encode(), self._token):
                     raise Refusal(401, "this token is not known")
                 remote = self._remote(request.path_params["id"])
                 if name != "claim":

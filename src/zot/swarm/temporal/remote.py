@@ -133,7 +133,7 @@ class RemoteAgent:
         self._runner = runner
         self._supervised = supervised
         self._child = RemoteChild()
-        self._heard = time.monotonic()
+        self._last_request = time.monotonic()
         self._rows_taken = 0
         """Number of the last row of this attempt in the log."""
         self._git_lock = asyncio.Lock()
@@ -209,13 +209,13 @@ class RemoteAgent:
         agent = self._supervised.agent
         if (attempt, worker) != (agent.claim.attempt, agent.claim.worker):
             raise Superseded(f"attempt {attempt} was superseded by attempt {agent.claim.attempt}")
-        self._heard = time.monotonic()
+        self._last_request = time.monotonic()
         agent.alive = not agent.is_committed  # unknown to a supervisor that just started
         self._supervised.child = self._child if agent.alive else None
         return self._child
 
     def silent_seconds(self) -> float:
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_request
 
     # --- rows and session from the worker ----------------------------------------------------
 

@@ -203,7 +203,9 @@ class StoredWork:
         if bundle:
             _unpack(git, bundle)
         if not git.succeeds("merge-base", "--is-ancestor", tree.base, commit):
-            raise SwarmError(f"{commit[:12]} is not based on what the agent was given")
+            raise SwarmError(
+                f"{commit[:12]} is not based on the commit that the agent started from"
+            )
         git.run("rev-list", "--objects", "--quiet", commit, f"^{tree.base}")  # none is missing
         return git
 

@@ -55,7 +55,7 @@ def put(self, data, **more):
 LineWriter.put = put
 sys.argv = ["zot", *sys.argv[1:]]
 main()
-os.write(2, " ".join(taken[0]).encode())
+os.write(2, b"\\n" + " ".join(taken[0]).encode())
 """
 FLAGS = ("--provider", "anthropic", "--api-key", "k", "--no-ext")
 
@@ -70,7 +70,7 @@ def loaded_by(words, wanted, line, tmp_path):
         env={**uncovered(), "ZOT_HOME": str(tmp_path)},
     )
     assert wanted.encode() in done.stdout, done
-    return set(done.stderr.decode().split())
+    return set(done.stderr.decode().splitlines()[-1].split())
 
 
 @pytest.fixture(scope="module")
@@ -85,10 +85,15 @@ def of_zot(loaded):
     return {name for name in loaded if name.partition(".")[0] == "zot"}
 
 
+@pytest.mark.parametrize("flags", [FLAGS, ()], ids=["flags", "a key in the environment"])
 @pytest.mark.parametrize("command", ["hello", "ping"])
-def test_the_first_answer_is_given_by_stage_one_alone(command, tmp_path, msgspec_loads):
+def test_the_first_answer_is_given_by_stage_one_alone(
+    command, flags, tmp_path, msgspec_loads, monkeypatch
+):
+    if not flags:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     line = json.dumps({"id": "1", "type": command})
-    loaded = loaded_by(("rpc", *FLAGS), '"type":"response"', line, tmp_path)
+    loaded = loaded_by(("rpc", *flags), '"type":"response"', line, tmp_path)
     assert "zot.serve.rpc" in loaded
     assert of_zot(loaded) - STAGE_ONE == set()
     assert (loaded - msgspec_loads) & HEAVY == set()

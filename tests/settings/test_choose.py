@@ -15,8 +15,13 @@ from support.rpc import environment, make_folder
 
 from tests.support.around import zot_home
 from zot.errors import AuthError
+from zot.home import Surroundings
 from zot.provider.address import host_and_port, is_loopback
+from zot.provider.auth.store import AuthFile, Credential
 from zot.settings.choose import CANDIDATES, Candidate, choose, first_model
+from zot.settings.known import Known
+from zot.settings.options import Options
+from zot.settings.resolve import choose_provider
 
 NOBODY: tuple[Candidate, ...] = ()
 
@@ -59,14 +64,15 @@ def no_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOT_HOME", str(tmp_path / "zot-home"))
 
 
-def test_first_a_key_then_a_login() -> None:
-    choice = choose(
-        {"OPENAI_API_KEY": "x"}, zot_home(), candidates=NOBODY, stored=lambda: ["google"]
-    )
+def test_first_a_key_then_a_login(tmp_path: Path) -> None:
+    home = str(tmp_path / "zot-home")
+    AuthFile(home).put("google", Credential(api_key="another-key"))
+    around = Surroundings({"OPENAI_API_KEY": "x"}, home, str(tmp_path))
+    choice = choose_provider(Options(), around, Known(home))
     assert choice.line("gpt-5") == (
         "using openai with gpt-5 (OPENAI_API_KEY is set); --provider NAME chooses another"
     )
-    choice = choose({}, zot_home(), candidates=NOBODY, stored=lambda: ["google"])
+    choice = choose_provider(Options(), Surroundings({}, home, str(tmp_path)), Known(home))
     assert (choice.info.name, choice.because) == ("google", "you are logged in")
 
 

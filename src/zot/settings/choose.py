@@ -1,11 +1,11 @@
-"""Chooses a provider when the user named none: the first one that can answer. Never incurs a cost
-by guessing, downloads nothing, and contacts no address outside this machine.
+"""Chooses a provider on this machine when the user named none and has no key: a model server that
+answers, or a pulled model. Downloads nothing, and contacts no address outside this machine.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +13,7 @@ from zot.errors import ConfigError, NoModelError, ProviderError
 from zot.local.models import DEFAULT, pulled_models
 from zot.provider.address import host_and_port, is_loopback
 from zot.provider.discover import live_models
-from zot.provider.providers import PROVIDERS, env_base_url, env_key, find_provider
+from zot.provider.providers import PROVIDERS, env_base_url
 from zot.settings.resolve import Choice
 from zot.text import Frozen
 
@@ -50,23 +50,13 @@ CANDIDATES = (
 
 
 def choose(
-    environ: Mapping[str, str],
-    home: str,
-    *,
-    stored: Callable[[], Sequence[str]] = tuple,
-    candidates: Sequence[Candidate] = CANDIDATES,
+    environ: Mapping[str, str], home: str, candidates: Sequence[Candidate] = CANDIDATES
 ) -> Choice:
-    """Choose the provider. `stored` returns the providers with credentials; `home` is zot's.
+    """Choose a provider on this machine; `home` is zot's.
 
     Raises:
         AuthError: there is none at all; says how to get one.
     """
-    for info in PROVIDERS.values():
-        if env_key(info, environ) and not info.key_optional:
-            variable = next(name for name in info.env if environ.get(name))
-            return Choice(info, because=f"{variable} is set")
-    for name in stored():
-        return Choice(find_provider(name), because="you are logged in")
     choice = _on_this_machine(environ, candidates) or _pulled(home)
     if choice is None:
         raise NoModelError(THREE_WAYS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -19,7 +18,13 @@ from zot.home import RPC_TOKEN, Surroundings
 from zot.provider import address
 from zot.provider.catalog import notices
 from zot.provider.model import Model, always_thinks, cannot_be_off
-from zot.provider.providers import PROVIDERS, ProviderInfo, env_base_url, env_key
+from zot.provider.providers import (
+    PROVIDERS,
+    ProviderInfo,
+    env_base_url,
+    env_key,
+    find_provider,
+)
 from zot.settings.known import Known, stored_providers, with_token
 from zot.settings.options import VARIABLES, Options, chosen, with_defaults
 from zot.text import Frozen
@@ -256,9 +261,23 @@ def choose_provider(options: Options, around: Surroundings, known: Known) -> Cho
         provider = DEFAULT_PROVIDER
     if provider:
         return Choice(known.provider(provider))
+    if choice := _with_a_key(around.environ, known.home):
+        return choice
+    # The door of the search on this machine, which asks servers and reads the pulled models.
     from zot.settings import choose
 
-    return choose.choose(around.environ, known.home, stored=partial(stored_providers, known.home))
+    return choose.choose(around.environ, known.home)
+
+
+def _with_a_key(environ: Mapping[str, str], home: str) -> Choice | None:
+    """Return the first provider with a key in the environment, or else with a login."""
+    for info in PROVIDERS.values():
+        if env_key(info, environ) and not info.key_optional:
+            variable = next(name for name in info.env if environ.get(name))
+            return Choice(info, because=f"{variable} is set")
+    for name in stored_providers(home):
+        return Choice(find_provider(name), because="you are logged in")
+    return None
 
 
 def choose_model(info: ProviderInfo, name: str, known: Known) -> Model:

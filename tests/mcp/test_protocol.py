@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from zot.cancel import Cancel
 from zot.mcp import protocol
 from zot.mcp.connection import argument_headers, progress_text
-from zot.mcp.content import output_of, prompt_arguments, prompt_text, resource_of
 from zot.mcp.dialogs import McpDialogs, PersonAnswer, ServerDialogs
 from zot.mcp.http import header_value
 from zot.mcp.protocol import McpToolInfo, PromptInfo, Unusable, read_prompt, read_tool, tool_name
+from zot.mcp.tool import output_of, prompt_arguments, prompt_text, resource_of
 from zot.provider.types import Image, Text
 
 JSON = st.recursive(

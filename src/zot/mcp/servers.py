@@ -15,13 +15,12 @@ from zot.core.source import CommandInfo, CommandResult, PersonAnswer, ServerStat
 from zot.core.tool import Tool, ToolContext
 from zot.errors import McpError, NotFoundError
 from zot.mcp.config import read_all
-from zot.mcp.content import prompt_arguments, prompt_text
 from zot.mcp.dialogs import McpDialogs, question_of
 from zot.mcp.protocol import PromptInfo
 from zot.mcp.server import INSTRUCTIONS, McpServer, ServerParts
 from zot.mcp.source import McpOptions
 from zot.mcp.store import ServerStore
-from zot.mcp.tool import McpProxy, McpResources, McpTool
+from zot.mcp.tool import McpProxy, McpResources, McpTool, prompt_arguments, prompt_text
 from zot.provider.types import ToolCall
 from zot.text import Frozen
 

@@ -112,7 +112,7 @@ def test_a_summary_is_asked_for_without_tools_and_its_cost_comes_with_it():
     summary, usage = made.summarise(plan, "the tests", Cancel())
     assert summary == "the summary"
     assert usage.total == 6
-    (request,) = made._provider.requests
+    (request,) = made._calls._provider.requests
     assert request.tools == ()
     assert request.max_output == 4096
     (asked,) = request.messages
@@ -155,7 +155,7 @@ def test_what_the_summariser_sees_fits_its_window():
     made = compactor(SUMMARY, model=tiny)
     plan = made.plan(session_of(*(user("w" * 20_000) for _ in range(6))).context(), "manual")
     made.summarise(plan, "", Cancel())
-    asked = made._provider.requests[0].messages[0].content[0].text
+    asked = made._calls._provider.requests[0].messages[0].content[0].text
     assert len(asked) < 6000
     assert "[the beginning was left out]" in asked
 

@@ -199,22 +199,14 @@ class Agent:
             Cancelled: it was aborted; likewise.
         """
         limits = limits or self.settings.limits
-        if limits.max_seconds is None:
-            self._answer(user, io, limits, call)
-        else:
-            with Deadline(limits.max_seconds, io.cancel):
-                self._answer(user, io, limits, call)
-
-    def _answer(
-        self, user: UserInput, io: RunIO, limits: Limits, call: types.ToolCall | None
-    ) -> None:
         before = self.cumulative
-        self._add_user(user, io)
-        progress = Progress(before=before)
-        if call is not None:
-            self._begin_with(call, io)
-            progress = Progress(before=before, steps=1, calls=(call,))
-        self._loop(io, limits, progress)
+        with Deadline(limits.max_seconds, io.cancel):
+            self._add_user(user, io)
+            progress = Progress(before=before)
+            if call is not None:
+                self._begin_with(call, io)
+                progress = Progress(before=before, steps=1, calls=(call,))
+            self._loop(io, limits, progress)
 
     def _begin_with(self, call: types.ToolCall, io: RunIO) -> None:
         """Record and emit a synthetic model turn that contains only this tool call."""
@@ -293,15 +285,12 @@ class Agent:
         try:
             plan = compactor.plan(self.session.context(), reason)
             summary, usage = compactor.summarise(plan, instructions, io.cancel)
-        except errors.ZotError as error:
+        except (errors.ZotError, errors.Cancelled) as error:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
-            io.emit(events.CompactFailed(reason, str(error), False, count, tokens))
-            raise
-        except errors.Cancelled:
-            if compactor.spent.total:
-                self._pay(compactor.spent, io)
-            io.emit(events.CompactFailed(reason, "aborted", True, count, tokens))
+            aborted = isinstance(error, errors.Cancelled)
+            text = "aborted" if aborted else str(error)
+            io.emit(events.CompactFailed(reason, text, aborted, count, tokens))
             raise
         before = self._context_tokens or plan.tokens
         self._pay(usage, io)

@@ -1,14 +1,19 @@
-"""The answer of one model call as it streams in, passed to the listeners piece by piece."""
+"""The answer of one model call: as it streams in, for the listeners of a run, or beside a run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 from msgspec.structs import replace
 
+from zot.cancel import Cancel
 from zot.core import events
+from zot.core.cost import add, priced
 from zot.core.events import Event
+from zot.errors import BadResponse
 from zot.provider import types
+from zot.provider.retry import RetryPolicy, stream_with_retry
 
 Emit = Callable[[Event], None]
 AnswerEvent = (
@@ -66,7 +71,9 @@ class ModelAnswer:
         elif type(event) is types.UsageSeen:
             self.usage = event.usage
         elif type(event) is types.Started:
-            self._start(emit)
+            if not self._started:  # a retry must not start the message again
+                self._started = True
+                emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
         elif type(event) is types.Finished:
             self.finished = event
         else:
@@ -87,11 +94,6 @@ class ModelAnswer:
                     emit(types.ToolCallArgs(id, piece))
             case _:
                 emit(event)
-
-    def _start(self, emit: Emit) -> None:
-        if not self._started:  # a retry must not start the message again
-            self._started = True
-            emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -124,3 +126,41 @@ def with_text(message: types.Message, text: str) -> types.Message:
         first.append(block)
     calls = [block for block in message.content if isinstance(block, types.ToolCall)]
     return replace(message, content=(*first, types.Text(text), *calls))
+
+
+class SideCalls:
+    """Model calls beside the turns of a run."""
+
+    def __init__(self, provider: types.Provider, model: types.Model, retry: RetryPolicy) -> None:
+        self._provider, self._model, self._retry = provider, model, retry
+        self.spent = types.Usage()
+        """Usage of all calls so far, also of those that failed."""
+
+    def make(
+        self,
+        request: types.Request,
+        cancel: Cancel,
+        show: Callable[[str], None] = lambda text: None,
+    ) -> types.Finished:
+        """Make one call; `show` gets the text as it streams.
+
+        Raises:
+            ProviderError: the model failed.
+            Cancelled: it was given up.
+        """
+        before = self.spent
+        with closing(stream_with_retry(self._provider, request, cancel, self._retry)) as stream:
+            for event in stream:
+                if isinstance(event, types.UsageSeen | types.Finished):
+                    self.spent = add(before, priced(event.usage, self._model.price))
+                cancel.check()
+                match event:
+                    case types.TextDelta(text):
+                        show(text)
+                    case types.Retrying():
+                        before = self.spent
+                        if event.dropped:
+                            show(f"\n\n[{event.reason}; the answer begins anew]\n\n")
+                    case types.Finished():
+                        return event
+        raise BadResponse(f"{self._provider.name}: the stream ended without an end")

@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 
 from zot.cancel import Cancel
 from zot.core.agent import Agent
-from zot.core.cost import add, priced
+from zot.core.answer import SideCalls
 from zot.core.tool import failed
-from zot.errors import BadResponse, ToolError
+from zot.errors import ToolError
 from zot.provider import types
 from zot.provider.model import clamped
-from zot.provider.retry import stream_with_retry
 from zot.text import Frozen
 
 NOTE = (
@@ -50,11 +48,11 @@ class SideQuestion:
         show: Callable[[str], None],
         reads: Callable[[types.ToolCall], None],
     ) -> None:
-        self._agent, self._provider, self._cancel = agent, provider, cancel
+        self._agent, self._cancel = agent, cancel
+        self._calls = SideCalls(provider, agent.model, agent.settings.retry)
         self._show, self._reads = show, reads
         self._context = agent.messages()
         """Snapshot of the conversation; later messages appear with the next question."""
-        self._usage = types.Usage()
 
     def ask(self, question: str, earlier: Sequence[types.Message]) -> Aside:
         """Return the answer; `earlier`: messages of the side chat so far.
@@ -76,7 +74,7 @@ class SideQuestion:
             last = step + 2 >= MAX_CALLS
             results = tuple(self._result(call, refused=last) for call in calls)
             said.append(types.Message("tool", results, time.time()))
-        return Aside("\n\n".join(answers), tuple(said), self._usage)
+        return Aside("\n\n".join(answers), tuple(said), self._calls.spent)
 
     def _call(self, said: Sequence[types.Message]) -> types.Finished:
         agent = self._agent
@@ -90,24 +88,7 @@ class SideQuestion:
             reasoning=clamped(agent.settings.reasoning, agent.model),
             cache_key=agent.session.id,
         )
-        seen = types.Usage()
-        stream = stream_with_retry(self._provider, request, self._cancel, agent.settings.retry, ())
-        with closing(stream):
-            for event in stream:
-                self._cancel.check()
-                if isinstance(event, types.TextDelta):
-                    self._show(event.text)
-                elif isinstance(event, types.UsageSeen):
-                    seen = event.usage
-                elif isinstance(event, types.Retrying):
-                    self._usage = add(self._usage, priced(seen, agent.model.price))
-                    seen = types.Usage()
-                    if event.dropped:
-                        self._show(f"\n\n[{event.reason}; the answer begins anew]\n\n")
-                elif isinstance(event, types.Finished):
-                    self._usage = add(self._usage, priced(event.usage, agent.model.price))
-                    return event
-        raise BadResponse(f"{self._provider.name}: the stream ended without an end")
+        return self._calls.make(request, self._cancel, self._show)
 
     def _answered(self, end: types.Finished) -> types.Message:
         model = self._agent.model

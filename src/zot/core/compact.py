@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import closing
 from typing import assert_never
 
 import msgspec
 
 from zot.cancel import Cancel
-from zot.core.cost import add, estimate, priced
+from zot.core.answer import SideCalls
+from zot.core.cost import estimate
 from zot.core.events import Reason
 from zot.core.session import Compaction
 from zot.errors import CommandError, ProviderError
 from zot.provider import types
 from zot.provider.model import always_thinks, clamped
-from zot.provider.retry import RetryPolicy, stream_with_retry
+from zot.provider.retry import RetryPolicy
 from zot.text import Frozen
 
 KEEP_MESSAGES = 4
@@ -75,10 +75,13 @@ class Compactor:
         retry: RetryPolicy,
         keep: Keep | None = None,
     ) -> None:
-        self._provider, self._model = provider, model
-        self._retry, self._keep = retry, keep or Keep()
-        self.spent = types.Usage()
-        """Usage of the last summary so far, even if it failed."""
+        self._model, self._keep = model, keep or Keep()
+        self._calls = SideCalls(provider, model, retry)
+
+    @property
+    def spent(self) -> types.Usage:
+        """Usage of the summary so far, even if it failed."""
+        return self._calls.spent
 
     def can_shrink(self, context: Sequence[tuple[str, types.Message]]) -> bool:
         return self._cut(context) > 1
@@ -116,19 +119,7 @@ class Compactor:
             reasoning=clamped("off", self._model),
             max_output=min(self._most_tokens(), self._model.max_output),
         )
-        finished: types.Finished | None = None
-        self.spent = spent_before = types.Usage()
-        with closing(stream_with_retry(self._provider, request, cancel, self._retry)) as stream:
-            for event in stream:
-                if isinstance(event, types.UsageSeen | types.Finished):
-                    self.spent = add(spent_before, priced(event.usage, self._model.price))
-                elif isinstance(event, types.Retrying):
-                    spent_before = self.spent
-                cancel.check()
-                if isinstance(event, types.Finished):
-                    finished = event
-        if finished is None:
-            raise ProviderError(f"{self._provider.name}: the stream ended without an end")
+        finished = self._calls.make(request, cancel)
         parts = types.texts_in(finished.content)
         summary = "".join(parts).strip()
         if not summary:

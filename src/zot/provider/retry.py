@@ -5,6 +5,7 @@ its earlier content is void, as `Retrying.dropped` says.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import closing
 
 from msgspec.structs import replace
 
@@ -34,10 +35,6 @@ class RetryPolicy(Frozen):
         jitter = backoff * random.uniform(0.0, 0.25)
         return max(backoff, retry_after or 0.0) + jitter
 
-    def attempts(self, *, with_fallback: bool) -> int:
-        most = self.max_attempts
-        return min(most, self.attempts_before_fallback) if with_fallback else most
-
     def final(self, error: ProviderError, attempt: int, most: int) -> ProviderError | None:
         """Return the error to raise after this attempt of `most`; None: a retry may help."""
         if not error.retryable or attempt >= most:
@@ -62,20 +59,23 @@ def stream_with_retry(
     first_error: ProviderError | None = None
     for number, (client, model) in enumerate([(provider, request.model), *fallbacks]):
         asked, attempt = request, 0
-        most = policy.attempts(with_fallback=number < len(fallbacks))
+        most = policy.max_attempts
+        if number < len(fallbacks):
+            most = min(most, policy.attempts_before_fallback)
         if number:
             yield types.FellBack(request.model.id, client.name, model, str(first_error))
             asked = replace(request, model=model, repaired=False)
         while True:
             attempt += 1
-            content, stream = False, None
+            content = False
             try:
-                stream = client.stream(asked, cancel)
-                for event in stream:
-                    content = type(event) not in BEFORE_CONTENT
-                    yield event
-                    if content:
-                        yield from stream
+                # A stream is a generator: closing it frees the connection.
+                with closing(client.stream(asked, cancel)) as stream:  # type: ignore[type-var]
+                    for event in stream:
+                        content = type(event) not in BEFORE_CONTENT
+                        yield event
+                        if content:
+                            yield from stream
                 return
             except ProviderError as error:
                 if content and not error.retryable:
@@ -90,9 +90,6 @@ def stream_with_retry(
                     raise final from error
                 delay = policy.delay(attempt, error.retry_after)
                 again = types.Retrying(attempt, most, delay, str(error), error.code, content)
-            finally:
-                if stream is not None:
-                    stream.close()  # type: ignore[attr-defined]  # a generator: it frees the connection
             yield again
             cancel.sleep(again.delay)
 

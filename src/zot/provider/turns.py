@@ -68,6 +68,10 @@ class EncodedTurns:
 
     def __init__(self) -> None:
         self.turns: list[EncodedTurn] = []
+        self.size = 0
+        """Characters of all turns and tools, roughly."""
+        self.digest = ""
+        """Digest of the whole request, to which thoughts of its answer are bound; empty: none."""
         self._messages: tuple[types.Message, ...] = ()
         self._basis: tuple[object, ...] = ()
         """All else that the JSON of a turn depends on."""
@@ -106,12 +110,16 @@ class EncodedTurns:
         self._messages = messages
         if request.tools is not self._tools:
             self._tools, self._tools_size = request.tools, tools_size(request.tools)
+        self.size = self._tools_size + self.turns[-1].size
+        self.digest = self.turns[-1].digest
         return items
 
     def _add(
         self, message: types.Message, model: types.Model, quirks: Quirks, encoder: Encoder
     ) -> list[types.Json]:
-        size, digest = (self.turns[-1].size, self.digest) if self.turns else (0, self._start)
+        size, digest = 0, self._start
+        if self.turns:
+            size, digest = self.turns[-1].size, self.turns[-1].digest
         blocks: tuple[types.Block, ...] = message.content
         # The types of the blocks are as repair.py leaves them.
         match message.role:
@@ -132,16 +140,6 @@ class EncodedTurns:
         digest = sha256(digest.encode() + data).hexdigest() if digest else ""
         self.turns.append(EncodedTurn(message.role, data, size + size_of(blocks), digest))
         return items
-
-    @property
-    def size(self) -> int:
-        """Characters of all turns and tools, roughly."""
-        return self._tools_size + self.turns[-1].size
-
-    @property
-    def digest(self) -> str:
-        """Digest of the whole request, to which thoughts of its answer are bound; empty: none."""
-        return self.turns[-1].digest
 
     def earlier(self) -> list[types.Json]:
         """Return the items of all turns but the last, for a list of all items."""

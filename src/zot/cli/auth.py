@@ -46,30 +46,30 @@ def login(argv: Sequence[str]) -> int:
     how.add_argument("--device", action="store_true", help="log in with a code on any device")
     how.add_argument("--command", nargs="+", help="run this program for the key, each time")
     arguments = parser.parse_args(argv[1:])
-    info = _provider(arguments.provider)
-    file = AuthFile(home_dir(os.environ))
+    known = Known(home_dir(os.environ))
+    info = _provider(arguments.provider, known)
+    file = AuthFile(known.home)
     if arguments.command:
         program, *rest = arguments.command
         if not arguments.no_probe:
-            words = (program, *rest)
-            key = key_from_command(words, COMMAND_SECONDS, info.name, os.environ, _hidden())
+            words, hidden = (program, *rest), known.key_variables(os.environ)
+            key = key_from_command(words, COMMAND_SECONDS, info.name, os.environ, hidden)
             if note := try_key(info, key):
                 complain(note)
         file.put(info.name, Credential(api_key_command=KeyCommand(program, tuple(rest))))
     elif arguments.oauth or arguments.device:
-        server = oauth.server_of(info.name, home_dir(os.environ))
+        server = oauth.server_of(info.name, known.home)
         if arguments.device:
             file.put(info.name, _device(server))
         else:
             file.put(info.name, _browser(server, show=_has_browser() and not arguments.no_browser))
     else:
-        _key(info, home_dir(os.environ), arguments)
+        _key(info, known.home, arguments)
     say(f"logged in to {info.title or info.name}; the credential is in {file.path}")
     return 0
 
 
-def _provider(name: str) -> ProviderInfo:
-    known = Known(home_dir(os.environ))
+def _provider(name: str, known: Known) -> ProviderInfo:
     if not name and sys.stdin.isatty():
         names = [info.name for info in known.providers().values() if info.auth != "none"]
         name = output.asked(f"providers: {', '.join(names)}\nlog in to: ")
@@ -199,11 +199,12 @@ def auth(argv: Sequence[str]) -> int:
         json_flag(),
     )
     arguments = parser.parse_args(argv[1:])
-    AuthFile(home_dir(os.environ)).check()  # once, not once for every provider
+    known = Known(home_dir(os.environ))
+    AuthFile(known.home).check()  # once, not once for every provider
     statuses = [
         status
-        for info in Known(home_dir(os.environ)).providers().values()
-        if (status := _status(info, ask=not arguments.no_probe)) is not None
+        for info in known.providers().values()
+        if (status := _status(info, known, ask=not arguments.no_probe)) is not None
     ]
     for status in statuses:
         words = (f"{status.provider:16}", f"{status.key:10}", status.source, status.where)
@@ -213,17 +214,18 @@ def auth(argv: Sequence[str]) -> int:
     return 0
 
 
-def _hidden() -> frozenset[str]:
-    """Return the variables that hold keys of user-defined providers."""
-    return frozenset(Known(home_dir(os.environ)).key_variables(os.environ))
-
-
-def _status(info: ProviderInfo, *, ask: bool) -> AuthStatus | None:
+def _status(info: ProviderInfo, known: Known, *, ask: bool) -> AuthStatus | None:
     if info.auth == "none":
         return None
     try:
-        home = home_dir(os.environ)
-        credential = find_credential(info, "", os.environ, home, run_commands=ask, hidden=_hidden())
+        credential = find_credential(
+            info,
+            "",
+            os.environ,
+            known.home,
+            run_commands=ask,
+            hidden=known.key_variables(os.environ),
+        )
     except AuthError as error:
         return AuthStatus(info.name, "broken", "", "", str(error))
     if credential is None:

@@ -10,29 +10,29 @@ from zot.provider.providers import PROVIDERS
 from zot.settings.options import SETTINGS, Setting
 
 _HEAD = """\
-zot: a coding agent that other programs embed, and a place to work.
+zot: a coding agent, for programs that embed it and for people at a terminal.
 
-  zot                                     work with it here, at the terminal (/help lists commands)
-  zot "what does this project do?"        the same, beginning with a prompt
+  zot                                     work at the terminal (/help lists commands)
+  zot "what does this project do?"        work at the terminal, beginning with a prompt
   zot -p "why does the test fail?"        answer once, print the answer
   git diff | zot -p "review this"         the same, with piped text before the prompt
-  zot rpc                                 a program drives it: one JSON object a line, both ways
+  zot rpc                                 serve a program: one JSON object a line, both ways
   zot --json "list the TODOs"             answer once, print every event as a JSON line
 
   zot -p -c "and now fix it"              go on with the latest session
   zot -p --tools read,grep,glob "..."     only tools that change nothing
   zot -p --provider openai --model {openai} "..."
   zot -p --provider local "..."           a model on this machine, no key needed
-  zot swarm new "fix the flaky test"      an agent in a worktree of its own; zot glasspane shows all
-  zot config set model {anthropic}  keep a setting; `zot config list` shows all
+  zot swarm new "fix the flaky test"      an agent in its own worktree; zot glasspane shows all
+  zot config set model {anthropic}  store a setting; `zot config list` shows all
 
 Subcommands (each has --help):
-  rpc           for programs: one JSON object a line, both ways
+  rpc           serve a program: one JSON object a line, both ways
 """
 
 _TAIL = """
 Keys come from the provider's variable (ANTHROPIC_API_KEY, OPENAI_API_KEY, ...), from `zot login`,
-or from --api-key. With ZOTCORE_RPC_TOKEN set, `zot rpc` wants that token in a first hello.
+or from --api-key. With ZOTCORE_RPC_TOKEN set, `zot rpc` requires that token in a first hello.
 Files live in $ZOT_HOME (default ~/.local/state/zot).
 
 Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wrong usage;
@@ -46,7 +46,7 @@ def help_text() -> str:
         _HEAD.format(**defaults),
         *(f"  {word:<14}{text}\n" for word, (_, text) in SUBCOMMANDS.items()),
     ]
-    # Of pi's flags only the first is shown; docs/pi.md has the others.
+    # Only the first of pi's flags is shown; docs/pi.md has the others.
     shown = [row for row in SETTINGS.values() if row.group != "pi" or row.name == "mode"]
     for group, settings in groupby(shown, key=lambda setting: setting.group):
         parts.append(f"\n{group}:\n")
@@ -64,7 +64,7 @@ def _rows(setting: Setting) -> Iterator[str]:
     elif setting.fixed:
         ((word, value),) = setting.fixed.items()
         text = ",".join(value) if isinstance(value, tuple) else value
-        yield _row(word, f"the same as {setting.words[-1]} {text}")
+        yield _row(word, f"short for {setting.words[-1]} {text}")
 
 
 def _row(left: str, right: str) -> str:

@@ -73,7 +73,7 @@ class LocalCall:
             choice = "none"
         answer = _Answer()
         yield from self._ask(client, cancel, choice, answer)
-        if answer.call is not None and self._repeats(answer.call):
+        if answer.call and flat_call(answer.call, self._forms) in self._worn_out:
             spent = answer.usage
             answer = _Answer()
             yield from self._ask(client, cancel, "none", answer)
@@ -94,9 +94,6 @@ class LocalCall:
             if answer.stop == "end":
                 answer.stop = "tool_use"
         yield types.Finished(content, answer.stop, answer.usage)
-
-    def _repeats(self, call: types.ToolCall) -> bool:
-        return flat_call(call, self._forms) in self._worn_out
 
     @property
     def _worn_out(self) -> list[str]:

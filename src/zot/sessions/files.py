@@ -69,12 +69,8 @@ class FileStore:
         self._failed: SessionError | None = None
         self._end: int | None = None
         """Expected size of the file in bytes; None: not checked."""
-        self._contents = SessionContents(path) if format == "zot" else None
+        self.contents = SessionContents(path) if format == "zot" else None
         self._witness = os.environ.get("ZOT_WITNESS", "") if sync != "off" else ""
-
-    @property
-    def contents(self) -> SessionContents | None:
-        return self._contents
 
     @classmethod
     def create(

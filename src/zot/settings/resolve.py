@@ -170,11 +170,7 @@ def _resolved(
             *known.warnings,
             *_unsafe(known.home, url if key.text else ""),
             *notices(model),
-            *(
-                [cannot_be_off(model)]
-                if options.reasoning == "off" and always_thinks(model)
-                else ()
-            ),
+            *_no_thinking(model, options),
         ),
         # Called before each request: a token is renewed if it expires soon.
         renew=(lambda: known.key(info, "", environ).text) if key.is_token else None,

@@ -9,13 +9,14 @@ directory only: a subdirectory may belong to another project.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import msgspec
 
 from zot.core.hook import Rule
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, write_atomic
-from zot.text import indented_json, prepared
+from zot.text import Frozen, indented_json, prepared
 
 MAX_RULES = 1000
 """Maximum rules per project; the oldest are dropped."""
@@ -24,34 +25,28 @@ AllRules = dict[str, list[Rule]]
 """Allowed tool calls by project."""
 
 
-prepared(AllRules)
+class TrustFile(Frozen):
+    directories: list[str]
+
+
+prepared(AllRules, TrustFile)
 
 
 def trust_path(home: str) -> str:
     return os.path.join(home, "trust.json")
 
 
-def trusted_directories(home: str) -> tuple[str, ...]:
-    """Return the trusted directories; none if there is no file.
-
-    Raises:
-        ConfigError: the file is broken.
-    """
-    path = trust_path(home)
-    data = read_bytes(path)
-    if data is None:
-        return ()
-    try:
-        return tuple(msgspec.json.decode(data, type=dict[str, list[str]])["directories"])
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError) as error:
-        raise ConfigError(f"{path!r} cannot be read: {error}; repair it") from error
+def trusted_directories(home: str) -> list[str]:
+    """Return the trusted directories. Raises ConfigError when the file is broken or unreadable."""
+    content = _read(trust_path(home), TrustFile)
+    return content.directories if content else []
 
 
 def is_trusted(directory: str, home: str) -> bool:
     """Return whether the user trusts the `.zot` of this directory."""
     try:
         return os.path.realpath(directory) in trusted_directories(home)
-    except (ConfigError, OSError):
+    except ConfigError:
         return False  # a broken trust file must not grant trust
 
 
@@ -68,7 +63,7 @@ def _change(directory: str, home: str, *, trusted: bool) -> None:
     with locked(path):
         others = [place for place in trusted_directories(home) if place != here]
         places = [*others, here] if trusted else others
-        write_atomic(path, indented_json({"directories": places}))
+        _write(path, TrustFile(places))
 
 
 # --- allowed tool calls ------------------------------------------------------------------------
@@ -89,7 +84,7 @@ class ProjectRules:
             rules = read_rules(self._path)
             own = [old for old in rules.get(self._project, ()) if old != rule]
             rules[self._project] = [*own, rule][-MAX_RULES:]
-            write_rules(self._path, rules)
+            _write(self._path, rules)
 
     def remove(self, rule: Rule) -> bool:
         with locked(self._path):
@@ -100,7 +95,7 @@ class ProjectRules:
             own.remove(rule)
             if not own:
                 del rules[self._project]
-            write_rules(self._path, rules)
+            _write(self._path, rules)
         return True
 
 
@@ -110,15 +105,22 @@ def approvals_path(home: str) -> str:
 
 def read_rules(path: str) -> AllRules:
     """Read the rules of all projects. Raises ConfigError when the file is broken or unreadable."""
+    return _read(path, AllRules) or {}
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def _read(path: str, type: Any) -> Any:
     try:
         data = read_bytes(path)
-        return {} if data is None else msgspec.json.decode(data, type=AllRules)
+        return None if data is None else msgspec.json.decode(data, type=type)
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise ConfigError(f"{path!r} cannot be read: {error}; repair or remove it") from error
 
 
-def write_rules(path: str, rules: AllRules) -> None:
+def _write(path: str, value: object) -> None:
     try:
-        write_atomic(path, indented_json(rules))
+        write_atomic(path, indented_json(value))
     except OSError as error:
         raise ConfigError(f"cannot write {path!r}: {error.strerror or error}") from error

@@ -244,9 +244,9 @@ def _answer_once(options: Options) -> int:
             "`zot --help` shows all modes"
         )
     if options.mode == "json":
-        from zot.pi import once as pi_once
+        from zot.pi import rpc as pi_rpc
 
-        return pi_once.run(_planned(options), prompt, options.pi_protocol)
+        return pi_rpc.run_once(_planned(options), prompt, options.pi_protocol)
     return once.run(lambda: _planned(options), prompt, as_json=options.json)
 
 

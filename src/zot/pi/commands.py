@@ -213,26 +213,24 @@ class ExtensionUiResponse(PiCommand, tag="extension_ui_response"):
     cancelled: bool = False
 
 
-Work = Prompt | Steer | FollowUp | Abort | AbortRetry | ClearQueue | Compact
-"""Commands that start, steer or stop a run."""
 Setting = SetSteeringMode | SetFollowUpMode | SetAutoCompaction | SetAutoRetry | SetSessionName
+Control = AbortRetry | AbortBash | ClearQueue | GetProtocol
 Choice = SetModel | CycleModel | SetThinkingLevel | CycleThinkingLevel
 Switch = NewSession | SwitchSession | Fork | Clone
+LookAtSession = GetMessages | GetSessionStats | GetForkMessages | GetEntries | GetTree
 Look = (
-    GetState
-    | GetMessages
+    LookAtSession
+    | GetState
     | GetAvailableModels
     | GetAvailableThinkingLevels
-    | GetSessionStats
-    | GetForkMessages
-    | GetEntries
-    | GetTree
     | GetLastAssistantText
 )
+Quick = Setting | Control | Choice | Switch | Look
+"""Commands that the thread which reads commands executes and answers."""
+Running = Prompt | Steer | FollowUp | Abort | Compact
 Slow = Bash | ExportHtml | GetCommands
 """Commands that run in their own thread."""
-Aside = AbortBash | GetProtocol | ExtensionUiResponse
-AnyPiCommand = Work | Setting | Choice | Switch | Look | Slow | Aside
+AnyPiCommand = Running | Slow | ExtensionUiResponse | Quick
 
 SPEC_COMMANDS = (Prompt, Abort, Compact)
 """All commands of generation A."""

@@ -85,7 +85,7 @@ class Encoder:
         self._usage = Usage()
         self._budget = Budget()
         self._retry: events.Retrying | None = None
-        self._told_error = False
+        self._error_reported = False
         self._queue: list[PiFrame] = []
         self._progress: dict[str, PiProgress] = {}
         self._asked = 0
@@ -132,7 +132,7 @@ class Encoder:
         if isinstance(event, Delta):
             return self._update(event, now)
         if isinstance(event, TurnEvent):
-            return self._told(event, kind)
+            return self._turn_event(event, kind)
         if isinstance(event, ToolEvent):
             return self._tool(event, now)
         if isinstance(event, Upkeep):
@@ -162,7 +162,7 @@ class Encoder:
             case _:
                 assert_never(event)
 
-    def _told(self, event: TurnEvent, kind: RunKind | None) -> list[PiFrame]:
+    def _turn_event(self, event: TurnEvent, kind: RunKind | None) -> list[PiFrame]:
         match event:
             case events.UserMessage(message):
                 out = self._open_turn()
@@ -216,7 +216,9 @@ class Encoder:
                 return []  # `compacted` reports it, with session data
             case events.CompactFailed(reason):
                 if reason == "threshold":
-                    self._told_error = True  # suppress the error that follows: it repeats this one
+                    self._error_reported = (
+                        True  # suppress the error that follows: it repeats this one
+                    )
                 return [self._compaction_failed(event)]
             case events.Retrying(attempt, attempts, delay, reason):
                 self._retry = event
@@ -351,7 +353,7 @@ class Encoder:
         out: list[PiFrame] = []
         if not self.running:
             self._traits = self._peer.traits
-            self.running, self._messages, self._told_error = True, [], False
+            self.running, self._messages, self._error_reported = True, [], False
             out.append(frames.AgentStart())
         if self._turn is not None and self._turn.message is not None and not keep:
             out += self._close_turn()
@@ -385,12 +387,12 @@ class Encoder:
     def _void_turn(self, reason: str) -> list[PiFrame]:
         """End the turn with a failed message, which the next turn generates again."""
         out = self._cut_short("error", reason)
-        self._told_error = False  # a later error is a different one
+        self._error_reported = False  # a later error is a different one
         return out
 
     def _cut_short(self, stop: Literal["error", "aborted"], error: str | None) -> list[PiFrame]:
         """End the turn as failed or aborted; without output, make up the message for that."""
-        self._told_error = True
+        self._error_reported = True
         out: list[PiFrame] = []
         if self._turn is not None and self._turn.message is not None:
             ended = self._turn.message.stopReason
@@ -406,8 +408,8 @@ class Encoder:
 
     def _error(self, message: str) -> list[PiFrame]:
         """Report an error outside of a turn (a limit, a guard): in pi, as a failed message."""
-        if self._told_error:
-            self._told_error = False
+        if self._error_reported:
+            self._error_reported = False
             return []
         return self._cut_short("error", message)
 
@@ -420,12 +422,8 @@ class Encoder:
         again = UNSET if self.traits.documented else False
         out.append(frames.AgentEnd(self._messages, willRetry=again))
         if self._retry is not None:
-            told = [
-                message.errorMessage
-                for message in self._messages
-                if isinstance(message, messages.PiAssistant)
-            ]
-            errors = [error for error in told if error is not UNSET]
+            answers = [one for one in self._messages if isinstance(one, messages.PiAssistant)]
+            errors = [one.errorMessage for one in answers if one.errorMessage is not UNSET]
             out.append(self._retry_over(errors[-1] if errors else "aborted"))
         self.running, self._stream, self._messages = False, None, []
         self._progress.clear()

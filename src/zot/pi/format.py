@@ -77,10 +77,10 @@ class PiWriter:
             "cwd": meta.cwd,
         }
         lines = [encode_line({**row, "parentSession": meta.parent} if meta.parent else row)]
-        told: list[Body] = [entries.ModelChange(meta.provider, meta.model)] if meta.model else []
+        bodies: list[Body] = [entries.ModelChange(meta.provider, meta.model)] if meta.model else []
         if meta.title:
-            told.append(entries.Title(meta.title))
-        for body in told:
+            bodies.append(entries.Title(meta.title))
+        for body in bodies:
             entry = Entry(_derived(meta.id, len(lines)), self._root, unix(meta.started), body)
             lines.append(self.entry(entry, Session()))
             self._root = entry.id
@@ -140,12 +140,12 @@ class PiWriter:
                 return [{"type": "message", "message": value}]
             case entries.Replaced(messages):
                 shown = [shown_message for message in messages for shown_message in to_pi(message)]
-                told = self._told_again(entry, session)
-                return told + [
+                settings = self._settings_rows(entry, session)
+                return settings + [
                     {"type": "message", "message": shown_message} for shown_message in shown
                 ]
             case entries.Cleared():
-                return self._told_again(entry, session)
+                return self._settings_rows(entry, session)
             case Compaction():
                 kept = session.context_at(entry.parent).kept(entry.body)
                 # Nothing kept: pi wants the row's own id here, which matches no earlier row.
@@ -166,15 +166,15 @@ class PiWriter:
             case _:
                 assert_never(entry.body)
 
-    def _told_again(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
+    def _settings_rows(self, entry: Entry, session: Session) -> list[dict[str, Json]]:
         """Return rows for the model and level, which a new root does not inherit."""
         path = session.path(entry.parent) if entry.parent in session.entries else []
-        told: dict[type, Body] = {type(earlier.body): earlier.body for earlier in path}
+        last: dict[type, Body] = {type(earlier.body): earlier.body for earlier in path}
         if self._meta.model:
-            told.setdefault(
+            last.setdefault(
                 entries.ModelChange, entries.ModelChange(self._meta.provider, self._meta.model)
             )
-        wanted = [told[kind] for kind in (entries.ModelChange, entries.LevelChange) if kind in told]
+        wanted = [last[kind] for kind in (entries.ModelChange, entries.LevelChange) if kind in last]
         return [
             value
             for body in wanted

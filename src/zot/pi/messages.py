@@ -253,9 +253,9 @@ def from_pi(value: types.Json) -> types.Message | None:
         case "toolResult":
             return types.Message("tool", (_result(value, content),), time)
         case "bashExecution":
-            return None if value.get("excludeFromContext") else _told(value, _shell(value), time)
+            return None if value.get("excludeFromContext") else _as_user(value, _shell(value), time)
         case "branchSummary" | "compactionSummary":
-            return _told(value, str(value.get("summary", "")), time)
+            return _as_user(value, str(value.get("summary", "")), time)
         case "custom" | "hookMessage":
             renamed = {**value, "role": "custom"}
             return (
@@ -267,7 +267,7 @@ def from_pi(value: types.Json) -> types.Message | None:
             raise NotAMessage(f"a message with the unknown role {role!r}")
 
 
-def _told(original: dict[str, types.Json], text: str, time: float) -> types.Message:
+def _as_user(original: dict[str, types.Json], text: str, time: float) -> types.Message:
     return types.Message("user", (types.Text(text),), time, extra={ORIGINAL: original})
 
 

@@ -1,4 +1,5 @@
-"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients written for commands.
+"""`zot --mode rpc`: pi's protocol over stdin and stdout, for clients written for pi; and
+`zot --mode json`: one prompt, its events as lines.
 
 The main thread reads and answers; runs, shell commands and extension commands have their own
 threads, and answer when they are done.
@@ -20,14 +21,15 @@ from zot.build import Additions, approval_for, build_runtime, find_skills, promp
 from zot.cancel import Cancel
 from zot.core import events
 from zot.core.events import Event
+from zot.core.session import Session
 from zot.core.source import Question
 from zot.errors import CommandError, ZotError
 from zot.lines import LineTooLong, encode_line
-from zot.pi import actions as pi_actions
-from zot.pi import commands
-from zot.pi import replies as pi_replies
+from zot.pi import commands, replies
+from zot.pi.actions import COMPACTION, Actions
 from zot.pi.commands import AnyPiCommand, PiIncoming, PiPeer
 from zot.pi.events import Encoder
+from zot.pi.format import PI
 from zot.pi.frames import (
     CompactionResult,
     PiFrame,
@@ -40,10 +42,14 @@ from zot.pi.sessions import PiSessions
 from zot.provider.model import clamped
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Level, ToolCall
+from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.runtime.runtime import Runtime
+from zot.sessions.rows import Meta, rfc3339
 from zot.settings.resolve import Plan
-from zot.wire.serving import LineServer
+from zot.wire.once import answer_once
+from zot.wire.serving import STOP_SECONDS, LineServer, claim_stdout, ignore_signals
+from zot.writer import LineWriter
 
 TICK = 0.05
 """Seconds between two attempts to send held-back frames."""
@@ -87,8 +93,8 @@ class PiServer(LineServer):
         self.built = runtime
         runtime.queue.deliver("steering", one_at_a_time=True)
         runtime.queue.deliver("follow_up", one_at_a_time=True)
-        runtime.models.change_settings(**pi_actions.COMPACTION)
-        self.actions = pi_actions.Actions(self)
+        runtime.models.change_settings(**COMPACTION)
+        self.actions = Actions(self)
         with self._wire:
             self._show_model()
         threading.Thread(target=self._tick, name="zot-pi-tick", daemon=True).start()
@@ -143,28 +149,7 @@ class PiServer(LineServer):
     # --- commands ----------------------------------------------------------------------------
 
     def _handle(self, incoming: PiIncoming, command: AnyPiCommand) -> None:
-        actions = self.actions
-        if isinstance(command, commands.Work):
-            self._work(incoming, command)
-        elif isinstance(command, commands.Setting):
-            self._set(command)
-            self.answer(incoming)
-        elif isinstance(command, commands.Choice):
-            self.answer(incoming, actions.choose(command))
-        elif isinstance(command, commands.Switch):
-            self.answer(incoming, actions.switch(command))
-        elif isinstance(command, commands.Look):
-            self.answer(incoming, actions.look(command))
-        elif isinstance(command, commands.Slow):
-            # Created here, not in the thread, so that an abort right after it finds it.
-            shell = self.runtime.shell.new_cancel() if isinstance(command, commands.Bash) else None
-            self.in_thread(incoming, lambda: self._slow(incoming, command, shell))
-        else:
-            self._aside(incoming, command)
-
-    def _work(self, incoming: PiIncoming, command: commands.Work) -> None:
-        """Handle commands that start, steer or stop a run."""
-        runtime = self.runtime
+        runtime, actions = self.runtime, self.actions
         match command:
             case commands.Prompt():
                 self._prompt(incoming, command)
@@ -174,47 +159,30 @@ class PiServer(LineServer):
                 self.answer(incoming, {"disposition": "queued"})
             case commands.Abort():
                 self._abort(incoming)
-            case commands.AbortRetry():
-                with self._wire:
-                    retrying = self.encoder.retrying
-                if retrying:
-                    runtime.abort()
-                self.answer(incoming)
-            case commands.ClearQueue():
-                steering, follow_up = runtime.queue.clear()
-                self.answer(incoming, {"steering": steering, "followUp": follow_up})
             case commands.Compact(instructions):
                 runtime.compact(instructions or "", tag=incoming)
-            case _:
-                assert_never(command)
-
-    def _slow(
-        self, incoming: PiIncoming, command: commands.Slow, shell: Cancel | None
-    ) -> dict[str, Json]:
-        """Run a slow command in its thread; return the response data."""
-        match command:
             case commands.Bash(text, hidden):
-                return self.actions.bash(incoming, text, hidden, shell)
+                # Created here, not in the thread, so that an abort right after it finds it.
+                cancel = runtime.shell.new_cancel()
+                self.in_thread(incoming, lambda: actions.bash(incoming, text, hidden, cancel))
             case commands.ExportHtml(path):
-                return self.actions.export_html(path)
+                self.in_thread(incoming, lambda: actions.export_html(path))
             case commands.GetCommands():
-                return self.actions.list_commands()
-            case _:
-                assert_never(command)
-
-    def _aside(self, incoming: PiIncoming, command: commands.Aside) -> None:
-        match command:
-            case commands.AbortBash():
-                self.runtime.shell.abort()
-                self.answer(incoming)
-            case commands.GetProtocol(generation):
-                if generation is not None:
-                    self.peer.choose(generation)
-                self.answer(incoming, commands.protocol(self.peer, __version__))
+                self.in_thread(incoming, actions.list_commands)
             case commands.ExtensionUiResponse():
-                self.actions.dialog_answered(incoming, command)
+                actions.dialog_answered(incoming, command)
             case _:
-                assert_never(command)
+                self.answer(incoming, self._data(command))
+
+    def _data(self, command: commands.Quick) -> Json:
+        """Execute a quick command; return the data of its answer."""
+        if isinstance(command, commands.Look):
+            return self.actions.look(command)
+        if isinstance(command, commands.Choice):
+            return self.actions.choose(command)
+        if isinstance(command, commands.Switch):
+            return self.actions.switch(command)
+        return self._control(command)
 
     def _prompt(self, incoming: PiIncoming, command: commands.Prompt) -> None:
         files = commands.files(command)
@@ -223,7 +191,7 @@ class PiServer(LineServer):
         if command.message.startswith("/"):  # may be a command; also during a run
             self.in_thread(incoming, lambda: self._command(incoming, command, files))
         else:
-            self._hear(incoming, command, files)
+            self._deliver(incoming, command, files)
 
     def _command(
         self, incoming: PiIncoming, command: commands.Prompt, files: commands.PromptFiles
@@ -232,10 +200,10 @@ class PiServer(LineServer):
         made = self.actions.run_command(command.message)
         if made is None:
             return {"disposition": "handled"}
-        self._hear(incoming, replace(command, message=made.text), files, made.call)
+        self._deliver(incoming, replace(command, message=made.text), files, made.call)
         return None
 
-    def _hear(
+    def _deliver(
         self,
         incoming: PiIncoming,
         command: commands.Prompt,
@@ -290,7 +258,7 @@ class PiServer(LineServer):
         for incoming in waiting:
             self.answer(incoming)
 
-    def _set(self, command: commands.Setting) -> None:
+    def _control(self, command: commands.Setting | commands.Control) -> Json:
         runtime = self.runtime
         match command:
             case commands.SetSteeringMode(mode):
@@ -306,8 +274,23 @@ class PiServer(LineServer):
             case commands.SetSessionName(name):
                 runtime.sessions.set_title(name)
                 self.put([SessionInfoChanged(name.strip())])
+            case commands.AbortRetry():
+                with self._wire:
+                    retrying = self.encoder.retrying
+                if retrying:
+                    runtime.abort()
+            case commands.AbortBash():
+                runtime.shell.abort()
+            case commands.ClearQueue():
+                steering, follow_up = runtime.queue.clear()
+                return {"steering": steering, "followUp": follow_up}
+            case commands.GetProtocol(generation):
+                if generation is not None:
+                    self.peer.choose(generation)
+                return commands.protocol(self.peer, __version__)
             case _:
                 assert_never(command)
+        return UNSET
 
     def set_level(self, level: Level) -> None:
         """Set the thinking level, clamped to the model's levels; report a change."""
@@ -327,7 +310,7 @@ class PiServer(LineServer):
                 self._show_model()
                 frames += self._system_message()
             if isinstance(event, events.CompactDone):
-                result = pi_replies.compaction(event, self.runtime.session)
+                result = replies.compaction(event, self.runtime.session)
                 self._compacted = result if kind == "compact" else None
                 frames.append(self.encoder.compacted(event, result))
             elif isinstance(event, events.ApprovalRequest):
@@ -447,3 +430,64 @@ class PiServer(LineServer):
                     self.answer(incoming, data)
 
         threading.Thread(target=do, name=f"zot-pi-{incoming.name}", daemon=True).start()
+
+
+# --- one prompt ------------------------------------------------------------------------------
+
+
+def run_once(plan: Plan, prompt: str, generation: str) -> int:
+    """Answer the prompt, after a line with the session's header. Return 0 on success, 1 on failure,
+    128 + N after signal N. Raises ZotError: it could not even begin."""
+    setup, session = plan.setup, plan.session
+    assert session is not None  # set by sessions.with_session
+    sessions = PiSessions.of(setup)
+    client = PiLines(generation, session)
+    runtime = build_runtime(
+        plan,
+        client,
+        Additions(sessions=lambda: sessions, check_extensions=False, owns_process=True),
+    )
+    runtime.models.change_settings(**COMPACTION)
+    model = runtime.models.current
+    client.encoder.use_model(model.provider, model.id, model.api)
+    meta = Meta(session.id, setup.cwd, started=rfc3339(time.time()))
+    client.writer.put(PI.writer(meta, None).head())
+    try:
+        return answer_once(runtime, prompt, client)
+    finally:
+        runtime.close()
+        runtime.release()
+        client.writer.close(STOP_SECONDS)
+        ignore_signals()
+
+
+class PiLines(RuntimeClient):
+    """Writes every event as lines of pi's protocol."""
+
+    def __init__(self, generation: str, session: Session) -> None:
+        self.lost = False
+        """Whether the reader of stdout is gone."""
+        self.encoder = Encoder(PiPeer(commands.pinned(generation or "c")))
+        self.wire = claim_stdout()
+        self.writer = LineWriter(self.wire, gone=self._reader_gone)
+        self._session = session
+
+    def _reader_gone(self) -> None:
+        self.lost = True
+
+    def nothing_runs(self) -> None:
+        """Do nothing: the header was all the output."""
+
+    def wait(self, cancel: Cancel) -> None:
+        self.writer.wait(cancel)
+
+    def listen(self, event: Event, run: Run | None) -> None:
+        kind = run.kind if run is not None else None
+        frames = [*self.encoder.encode(event, kind, time.monotonic())]
+        if isinstance(event, events.CompactDone):
+            result = replies.compaction(event, self._session)
+            frames.append(self.encoder.compacted(event, result))
+        if isinstance(event, events.Done):
+            frames += self.encoder.settled(aborted=event.stop == "aborted")
+        for frame in frames:
+            self.writer.put(encode_line(frame))

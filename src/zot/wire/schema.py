@@ -133,36 +133,27 @@ def _part(parts: dict[str, Schema], ref: Schema) -> Schema:
 
 
 def _response(kind: type, data: Schema | None) -> Schema:
-    properties: Schema = {
-        "type": {"const": "response"},
-        "command": {"const": kind.__struct_config__.tag},  # type: ignore[attr-defined]  # a Struct
-        "success": {"const": True},
-        "id": ID,
-    }
-    required = ["type", "command", "success"]
-    if data is not None:
-        properties["data"] = data
-        if data.get("anyOf", [{}])[-1] != {"type": "null"}:
-            required.append("data")
-        else:
-            properties["data"] = data["anyOf"][0]
-    properties |= SEQ | AGENT
-    return {"type": "object", "properties": properties, "required": required}
+    command = {"const": kind.__struct_config__.tag}  # type: ignore[attr-defined]  # a Struct
+    if data is None:
+        return _any_response(command, {}, success=True)
+    if data.get("anyOf", [{}])[-1] == {"type": "null"}:  # sent only sometimes
+        return _any_response(command, {"data": data["anyOf"][0]}, success=True)
+    return _any_response(command, {"data": data}, "data", success=True)
 
 
 def _failed_response() -> Schema:
     text = {"type": "string"}
-    properties = {
-        "type": {"const": "response"},
-        "command": text,
-        "success": {"const": False},
-        "id": ID,
-        "error": text,
-        "code": {**text, "description": "Feature `codes`."},
+    code = {**text, "description": "Feature `codes`."}
+    return _any_response(text, {"error": text, "code": code}, "error", success=False)
+
+
+def _any_response(command: Schema, own: Schema, *required: str, success: bool) -> Schema:
+    common = {"type": {"const": "response"}, "command": command, "success": {"const": success}}
+    return {
+        "type": "object",
+        "properties": {**common, "id": ID, **own, **SEQ, **AGENT},
+        "required": [*common, *required],
     }
-    required = ["type", "command", "success", "error"]
-    properties |= SEQ | AGENT
-    return {"type": "object", "properties": properties, "required": required}
 
 
 # --- compatibility -------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def test_a_manual_compaction_says_so_to_a_client_without_compactions() -> None:
 def test_how_runs_end(stop: Any, error: Any, cut: bool, reason: str) -> None:
     ended = outcome(stop, error, cut=cut)
     assert (ended.reason, ended.fault) == (reason, None)
-    assert ended.said == ("I will not" if isinstance(error, Refused) else "")
+    assert ended.text == ("I will not" if isinstance(error, Refused) else "")
 
 
 def test_other_errors_are_faults() -> None:

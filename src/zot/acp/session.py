@@ -324,8 +324,8 @@ class AcpSession(RuntimeClient):
 
     def _end(self, prompt: AcpPrompt, ended: RunOutcome) -> None:
         if self._forget(prompt):
-            if ended.said:
-                self._put([AgentChunk(TextContent(ended.said), new_id())])
+            if ended.text:
+                self._put([AgentChunk(TextContent(ended.text), new_id())])
             self._wire.peer.answer(prompt.id, ended.fault or {"stopReason": ended.reason})
 
     # --- the runtime's client ----------------------------------------------------------------

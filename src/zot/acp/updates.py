@@ -37,7 +37,7 @@ from zot.provider.types import (
 from zot.sessions.rows import rfc3339
 from zot.text import Frozen
 
-UnsaidEvent = (
+UnsentEvent = (
     events.TurnStart
     | events.ToolStarted  # a guard may still ask; see ToolAllowed
     | events.RunSuspended
@@ -111,7 +111,7 @@ class UpdateEncoder:
         return self._encode(event, now)
 
     def _encode(self, event: Event, now: float) -> list[SessionUpdate]:
-        if isinstance(event, UnsaidEvent):
+        if isinstance(event, UnsentEvent):
             return []
         match event:
             case events.TextDelta(text):
@@ -342,7 +342,7 @@ class RunOutcome(Frozen):
 
     reason: shapes.StopReason = "end_turn"
     fault: RpcFault | None = None
-    said: str = ""
+    text: str = ""
     """Text of the agent to send first."""
 
 
@@ -357,7 +357,7 @@ def outcome(stop: Stop, error: ZotError | None, *, cut: bool) -> RunOutcome:
         return RunOutcome("max_tokens")
     if error.code == "refused":
         # The protocol's `refusal` means that the prompt is discarded, but it is not.
-        return RunOutcome(said=str(error))
+        return RunOutcome(text=str(error))
     return RunOutcome(fault=fault_of(error))
 
 
@@ -367,8 +367,8 @@ def outcome(stop: Stop, error: ZotError | None, *, cut: bool) -> RunOutcome:
 def history(entries: Iterable[Entry], cwd: str) -> Iterator[SessionUpdate]:
     """Yield the updates that a client would have received for the messages of a branch, including
     those before a compaction, but not cleared ones."""
-    said, results = _said(entries)
-    for id, message in said:
+    messages, results = _messages(entries)
+    for id, message in messages:
         for number, block in enumerate(message.content):
             match block:
                 case Text(text):
@@ -395,30 +395,29 @@ def call_ids(entries: Iterable[Entry]) -> Iterator[str]:
             yield from (block.id for block in entry.body.content if isinstance(block, ToolCall))
 
 
-def _said(entries: Iterable[Entry]) -> tuple[list[tuple[str, Message]], dict[str, ToolResult]]:
+def _messages(entries: Iterable[Entry]) -> tuple[list[tuple[str, Message]], dict[str, ToolResult]]:
     """Return the messages, each with an id for its updates, and the results by call."""
-    said: list[tuple[str, Message]] = []
+    messages: list[tuple[str, Message]] = []
     results: dict[str, ToolResult] = {}
     for entry in entries:
         match entry.body:
             case Message():
-                said.append((entry.id, entry.body))
+                messages.append((entry.id, entry.body))
             case Cleared():
-                said = []
-            case Replaced(messages):
-                said = [
-                    (f"{entry.id}.{number}", said_message)
-                    for number, said_message in enumerate(messages)
+                messages = []
+            case Replaced(replacement):
+                messages = [
+                    (f"{entry.id}.{number}", message) for number, message in enumerate(replacement)
                 ]
             case ResultNote(result):
                 results[result.call_id] = result
             case _:
                 pass
-    for _, message in said:
+    for _, message in messages:
         for block in message.content:
             if isinstance(block, ToolResult):
                 results[block.call_id] = block
-    return said, results
+    return messages, results
 
 
 def _call(call: ToolCall, result: ToolResult | None, cwd: str) -> shapes.CallShown:

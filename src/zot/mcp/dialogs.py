@@ -119,8 +119,8 @@ class ServerDialogs:
             check_address("/".join(url.split("/", 3)[:3]))  # only scheme and host
         except ConfigError:
             return {"action": "decline"}
-        said = self._ask("confirm", f"{message}\nOpen this page to go on: {url}", cancel)
-        return _action(said, None)
+        answer = self._ask("confirm", f"{message}\nOpen this page to go on: {url}", cancel)
+        return _action(answer, None)
 
     def _fields(
         self, message: str, properties: dict[str, Json], required: list[Json], cancel: Cancel

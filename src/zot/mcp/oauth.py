@@ -336,11 +336,11 @@ class McpAuth:
             token = self._renew() or token
         return f"Bearer {token.access_token}"
 
-    def challenged(self, status: int, challenge: str, cancel: Cancel) -> bool:
+    def challenged(self, status: int, header: str, cancel: Cancel) -> bool:
         """Handle a refusal; True: credentials changed, repeat the request. Raises McpLogin when the
         user has to log in, Cancelled."""
-        said = read_challenge(challenge)
-        if status == 403 and said.error != "insufficient_scope":
+        challenge = read_challenge(header)
+        if status == 403 and challenge.error != "insufficient_scope":
             return False
         if status == 401 and not self._renewed and self._renew() is not None:
             self._renewed = True
@@ -351,7 +351,7 @@ class McpAuth:
             raise McpLogin("it wants another login again and again")
         self._logins += 1
         try:
-            self._log_in(said, self._show, cancel)
+            self._log_in(challenge, self._show, cancel)
         except AuthError as error:
             raise McpLogin(f"the login failed: {error}") from error
         return True

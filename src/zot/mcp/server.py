@@ -77,7 +77,7 @@ class McpServer:
         self._stale = False
         self._closed = Cancel()
         self._threads: list[threading.Thread] = []
-        self._agreed = parts.store.agreed(self.fingerprint)
+        self._consent = parts.store.consent(self.fingerprint)
         self.listed = parts.store.listed(self.fingerprint)
         """The last known lists."""
 
@@ -91,7 +91,7 @@ class McpServer:
     def may_start(self) -> bool:
         """Whether it is enabled, and approved by the user if it belongs to a project."""
         config = self.config
-        return config.enabled and (config.origin != "project" or self._agreed.start)
+        return config.enabled and (config.origin != "project" or self._consent.start)
 
     @property
     def is_used(self) -> bool:
@@ -99,9 +99,9 @@ class McpServer:
         return self._starting or self._connection is not None or bool(self._threads)
 
     @property
-    def believed(self) -> bool:
+    def is_trusted(self) -> bool:
         """Whether its read-only annotations are trusted."""
-        return self.config.trust or self._agreed.hints
+        return self.config.trust or self._consent.hints
 
     @property
     def state(self) -> ServerState:
@@ -137,25 +137,25 @@ class McpServer:
 
     def changed(self) -> list[McpToolInfo]:
         """Return the tools that differ from those the user accepted."""
-        if self.listed is None or not self._agreed.seen:
+        if self.listed is None or not self._consent.seen:
             return []
-        return changed_tools(self._agreed, self._wanted(self.listed))
+        return changed_tools(self._consent, self._wanted(self.listed))
 
     @property
     def instructions(self) -> str:
         """The server's instructions for the model: only if the server is trusted and the text was
         accepted."""
         listed = self.listed
-        may = listed is not None and self.may_start and self.believed
+        may = listed is not None and self.may_start and self.is_trusted
         return listed.instructions if listed and may and not self.instructions_changed else ""
 
     @property
     def instructions_changed(self) -> bool:
         """Whether the instructions differ from those the user accepted; always False for a server
         that is not trusted, because they are not used."""
-        if self.listed is None or not self._agreed.seen or not self.believed:
+        if self.listed is None or not self._consent.seen or not self.is_trusted:
             return False
-        return instructions_face(self.listed) not in ("", self._agreed.instructions)
+        return instructions_face(self.listed) not in ("", self._consent.instructions)
 
     def _wanted(self, listed: ServerLists) -> list[McpToolInfo]:
         names = self.config.tools
@@ -166,7 +166,7 @@ class McpServer:
     def allow(self, *, hints: bool | None = None) -> None:
         """Record that the user lets it start. Raises ConfigError when that cannot be saved."""
         self._parts.store.allow(self.fingerprint, self.name, hints=hints)
-        self._agreed = self._parts.store.agreed(self.fingerprint)
+        self._consent = self._parts.store.consent(self.fingerprint)
         self._parts.on_change(self)
 
     def accept(self) -> None:
@@ -174,7 +174,7 @@ class McpServer:
         listed = self.listed
         if listed is not None:
             self._parts.store.accept(self.fingerprint, self.name, listed)
-            self._agreed = self._parts.store.agreed(self.fingerprint)
+            self._consent = self._parts.store.consent(self.fingerprint)
             self._parts.on_change(self)
 
     # --- start and end -----------------------------------------------------------------------
@@ -286,10 +286,10 @@ class McpServer:
         store = self._parts.store
         for problem in listed.dropped:
             self._log().note(f"a tool is left out: {problem}")
-        if not self._agreed.seen:
+        if not self._consent.seen:
             # The user added it, or approved its start: the first lists are the accepted ones.
             store.accept(self.fingerprint, self.name, listed)
-            self._agreed = store.agreed(self.fingerprint)
+            self._consent = store.consent(self.fingerprint)
         if listed != self.listed:
             store.keep_listed(self.fingerprint, listed)
         with self._news:
@@ -333,7 +333,7 @@ class McpServer:
         """
         connection = self.connection(cancel)
         if tool:
-            self._check_agreed(tool, cancel)
+            self._check_consent(tool, cancel)
         # Progress extends the timeout, up to an hour.
         seconds = self.config.timeout
         try:
@@ -345,7 +345,7 @@ class McpServer:
         except McpError as error:
             raise McpError(f"the MCP server {self.name!r}: {error}") from error
 
-    def _check_agreed(self, tool: str, cancel: Cancel) -> None:
+    def _check_consent(self, tool: str, cancel: Cancel) -> None:
         """Check the tool against the fresh lists: those of the started program may differ from the
         cache."""
         self.wait_done(time.monotonic() + self.config.startup_timeout, cancel)

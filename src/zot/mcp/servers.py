@@ -171,7 +171,7 @@ class McpServerSet:
                 return "" if inner is None or inner.runs_unasked else inner.name
             if isinstance(tool, McpResources):
                 server = tool.server_of(call.args or {})
-                return "" if server is None or server.believed else tool.name
+                return "" if server is None or server.is_trusted else tool.name
         return None
 
     # --- consent of the user -----------------------------------------------------------------

@@ -21,7 +21,7 @@ from zot.text import Frozen, prepared
 MAX_CACHE = 8 * 1024 * 1024
 
 
-class Agreed(Frozen, omit_defaults=True):
+class Consent(Frozen, omit_defaults=True):
     """The user's consent for one server."""
 
     name: str = ""
@@ -37,7 +37,7 @@ class Agreed(Frozen, omit_defaults=True):
     """Hash of the accepted instructions; empty: there were none."""
 
 
-prepared(ServerLists, Agreed)
+prepared(ServerLists, Consent)
 
 
 class ServerStore:
@@ -80,15 +80,15 @@ class ServerStore:
 
     # --- what the user agreed to -------------------------------------------------------------
 
-    def agreed(self, fingerprint: str) -> Agreed:
+    def consent(self, fingerprint: str) -> Consent:
         try:
-            return self._read().get(fingerprint, Agreed())
+            return self._read().get(fingerprint, Consent())
         except ConfigError:
-            return Agreed(seen=True)
+            return Consent(seen=True)
 
     def allow(self, fingerprint: str, name: str, *, hints: bool | None = None) -> None:
         """Record that the server may start, and optionally that its hints are trusted."""
-        now = self.agreed(fingerprint)
+        now = self.consent(fingerprint)
         hints = now.hints if hints is None else hints
         self._change(fingerprint, replace(now, name=name, start=True, hints=hints))
 
@@ -96,26 +96,26 @@ class ServerStore:
         """Record these lists as accepted."""
         faces = {tool.name: tool.face for tool in listed.tools}
         face = instructions_face(listed)
-        now = self.agreed(fingerprint)
-        agreed = replace(now, name=name, seen=True, tools=faces, instructions=face)
-        self._change(fingerprint, agreed)
+        now = self.consent(fingerprint)
+        consent = replace(now, name=name, seen=True, tools=faces, instructions=face)
+        self._change(fingerprint, consent)
 
-    def _read(self) -> dict[str, Agreed]:
+    def _read(self) -> dict[str, Consent]:
         try:
             data = read_bytes(self._trust)
-            return {} if data is None else msgspec.json.decode(data, type=dict[str, Agreed])
+            return {} if data is None else msgspec.json.decode(data, type=dict[str, Consent])
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{self._trust!r} cannot be read: {error}; repair it") from error
 
-    def _change(self, fingerprint: str, agreed: Agreed | None) -> None:
+    def _change(self, fingerprint: str, consent: Consent | None) -> None:
         try:
             with locked(self._trust):
                 servers = self._read()
-                if agreed is None:
+                if consent is None:
                     if servers.pop(fingerprint, None) is None:
                         return
                 else:
-                    servers[fingerprint] = agreed
+                    servers[fingerprint] = consent
                 data = msgspec.json.format(msgspec.json.encode(servers), indent=2)
                 write_atomic(self._trust, data + b"\n")
         except OSError as error:
@@ -128,6 +128,6 @@ def instructions_face(listed: ServerLists) -> str:
     return sha256(text.encode("utf-8", "replace")).hexdigest()[:16] if text else ""
 
 
-def changed_tools(agreed: Agreed, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:
+def changed_tools(consent: Consent, tools: Sequence[McpToolInfo]) -> list[McpToolInfo]:
     """Return the tools that the user has not accepted: a changed text or schema, or new."""
-    return [tool for tool in tools if agreed.tools.get(tool.name) != tool.face]
+    return [tool for tool in tools if consent.tools.get(tool.name) != tool.face]

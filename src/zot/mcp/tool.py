@@ -59,7 +59,7 @@ class McpTool(Frozen):
 
     @property
     def runs_unasked(self) -> bool:
-        return self.info.reads_only and self.server.believed
+        return self.info.reads_only and self.server.is_trusted
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput:
         try:

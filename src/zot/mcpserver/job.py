@@ -71,8 +71,8 @@ class McpJob(RuntimeClient):
         self._runtime: Runtime | None = None
         self._folder = ""
         """Working directory of the task, with links resolved."""
-        self._said = ""
-        self._cut = False
+        self._text = ""
+        self._was_cut = False
         self._steps = 0
         self._open: dict[str, McpQuestion] = {}
         """Open questions by the id of the approval or dialog."""
@@ -172,7 +172,7 @@ class McpJob(RuntimeClient):
             if command.action == "error":
                 raise CommandError(command.text, code="extension")
             if command.action not in ("prompt", "insert"):
-                self._said = command.text
+                self._text = command.text
                 return None
             prompt, call = command.text, command.call
         limits = lower(runtime.agent.settings.limits, arguments)
@@ -193,14 +193,14 @@ class McpJob(RuntimeClient):
     def _done(self, runtime: Runtime, run: Run | None, before: Usage) -> JsonObject:
         if run is None:
             return self._result(runtime, before, "end", None)
-        stop = "length" if run.stop == "end" and self._cut else run.stop
+        stop = "length" if run.stop == "end" and self._was_cut else run.stop
         return self._result(runtime, before, stop, run.error)
 
     def _result(
         self, runtime: Runtime, before: Usage, stop: str, error: ZotError | None
     ) -> JsonObject:
         usage = runtime.state().usage
-        text = self._said if error is None else str(error)
+        text = self._text if error is None else str(error)
         facts: JsonObject = {
             "session_id": runtime.session.id,
             "text": text,
@@ -232,10 +232,10 @@ class McpJob(RuntimeClient):
             case events.TurnStart(step):
                 self._progress("thinking" if step == 1 else f"thinking, step {step}")
             case events.TurnEnd(stop):
-                self._cut = stop == "length"
+                self._was_cut = stop == "length"
             case events.AssistantMessage(message):
                 texts = [part.text for part in message.content if isinstance(part, Text)]
-                self._said = "".join(texts) or self._said
+                self._text = "".join(texts) or self._text
                 self._progress(shortened("".join(texts)))
             case events.ToolAllowed(call):
                 self._progress(title_of(call))

@@ -26,8 +26,6 @@ NARROWEST = 4
 NARROWEST_TEXT = 2
 """Minimum cells for the text of a list or a quote; its marks are dropped if necessary."""
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)")
-_PROSE = re.compile(r"[^\W\d_][^*_`\[\]<>&\\|~!\n]*")
-"""Start of a paragraph without markup."""
 _NEXT_BLOCK = re.compile(r"\n[ \t]*\n[^\s>]")
 LARGE = 1_000
 """Characters above which an open block is parsed again only after growing by an eighth; otherwise
@@ -102,8 +100,11 @@ class MarkdownBlock(LiveBlock):
         fence = document.open_fence
         if fence is not None:
             cut = min(cut, fence)
-        lines = self._drawn_part(document.before(cut), width) if cut else []
+        lines: list[Line] = []
         if cut:
+            done = document if cut >= end else Document(self._rest[:cut])
+            lines = self._separated(done, width)
+            self._wrote = self._wrote or bool(lines)
             self._list = document.cut_in_list(cut, self._list)
         # The rest is one block, or one item of a list: parsing again would settle nothing.
         self._rest, self._scanned = self._rest[cut:], end - cut
@@ -130,11 +131,6 @@ class MarkdownBlock(LiveBlock):
         self._wrote = True
         return [EMPTY] if separate else []
 
-    def _drawn_part(self, document: Document, width: int) -> list[Line]:
-        lines = self._separated(document, width)
-        self._wrote = self._wrote or bool(lines)
-        return lines
-
     def _separated(self, document: Document, width: int) -> list[Line]:
         """Return the document's lines, after a blank one unless they continue a list."""
         before = self._list if document.begins_with_list else None
@@ -159,15 +155,9 @@ class MarkdownBlock(LiveBlock):
             return wrap([("", _end_of(self._rest, width, height))], width)
         place = (len(self.text) - len(self._rest), width)
         if self._parsed[0] != place or self._is_due(self._parsed[1], len(self._rest)):
-            self._parsed = (place, len(self._rest), self._open_lines(width))
+            lines = self._separated(Document(self._rest), width)
+            self._parsed = (place, len(self._rest), lines)
         return self._with_tail(width, height)
-
-    def _open_lines(self, width: int) -> list[Line]:
-        if _PROSE.fullmatch(self._rest) and self._list is None:
-            # No markup: skip the parser.
-            lines = wrap(linked("", clean(self._rest), shown="link"), width)
-            return [EMPTY, *lines] if self._wrote else lines
-        return self._separated(Document(self._rest), width)
 
     def _with_tail(self, width: int, height: int) -> list[Line]:
         """Return the drawn lines of the open block, followed by newer words as plain text."""
@@ -214,10 +204,11 @@ class ListCut(Struct, frozen=True):
 
 
 class Document:
-    def __init__(self, source: str, tokens: Sequence[Token] | None = None) -> None:
-        """`tokens`: the parsed source, if available."""
+    """A parsed text."""
+
+    def __init__(self, source: str) -> None:
         self._source = source
-        self._tokens = _PARSER.parse(source) if tokens is None else tokens
+        self._tokens = _PARSER.parse(source)
         self._starts = [0]
         """Offset of each line of the source."""
         for line in source.split("\n"):
@@ -233,11 +224,15 @@ class Document:
         if not tops:
             return 0
         last = tops[-1]
-        if last.type in ("bullet_list_open", "ordered_list_open"):
-            items = [t for t in self._tokens if t.type == "list_item_open" and t.level == 1]
-            starts = [item.map[0] for item in items if item.map]
-            return self._at(starts[-1]) if starts else 0
+        if last.type.endswith("list_open"):
+            starts = self._item_starts()
+            return starts[-1] if starts else 0
         return self._at(last.map[0]) if last.map else 0
+
+    def _item_starts(self) -> list[int]:
+        """Return the offsets of the items of all outer lists."""
+        items = [t for t in self._tokens if t.type == "list_item_open" and t.level == 1]
+        return [self._at(item.map[0]) for item in items if item.map]
 
     @property
     def open_fence(self) -> int | None:
@@ -257,26 +252,15 @@ class Document:
     def _at(self, line: int) -> int:
         return min(self._starts[line], len(self._source))
 
-    def before(self, end: int) -> Document:
-        if end >= len(self._source):
-            return self
-        for place, token in enumerate(self._tokens):  # parse no block twice
-            if token.level == 0 and token.map is not None and self._at(token.map[0]) == end:
-                return Document(self._source[:end], self._tokens[:place])
-        return Document(self._source[:end])
-
     def cut_in_list(self, cut: int, before: ListCut | None) -> ListCut | None:
         """Return the state of the list if the cut is between two items of the last block."""
         tops = self._tops()
         if not tops or not tops[-1].type.endswith("list_open") or tops[-1].map is None:
             return None
-        top = tops[-1].map[0]
-        if not self._at(top) < cut < len(self._source.rstrip()):
+        top = self._at(tops[-1].map[0])
+        if not top < cut < len(self._source.rstrip()):
             return None
-        starts = [
-            t.map[0] for t in self._tokens if t.type == "list_item_open" and t.map and t.level == 1
-        ]
-        done = sum(1 for start in starts if start >= top and self._at(start) < cut)
+        done = sum(1 for start in self._item_starts() if top <= start < cut)
         is_numbered = tops[-1].type == "ordered_list_open"
         first = int(tops[-1].attrGet("start") or 1)
         if before is not None and before.number is not None and len(tops) == 1:

@@ -32,14 +32,14 @@ WIDTH = 10_000
 """Columns: no wrapping, since the screen reader or terminal does that better."""
 WELCOME = "zot, line by line (--linear). /help lists commands, Ctrl+C stops, Ctrl+D leaves."
 MENU_SECONDS = 3.0
+THEME = Theme(colour=False, links=False)
 
 
 def run(find_plan: Callable[..., Plan], prompt: str, around: Surroundings) -> int:
     """Run until the person leaves; return the exit code."""
-    theme = Theme(colour=False, links=False)
-    loop = LinearLoop(theme)
-    app = LinearApp(loop, find_plan, around, theme=theme)
-    app.begin()
+    loop = LinearLoop()
+    app = LinearApp(loop, find_plan, around)
+    say(WELCOME)
     try:
         if prompt:
             app.submit(prompt)
@@ -65,8 +65,8 @@ class LineTerminal:
 class LinearLoop(Loop):
     """Waits for lines instead of keys."""
 
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(LineTerminal(), LiveScreen(theme))  # type: ignore[arg-type]  # all it uses
+    def __init__(self) -> None:
+        super().__init__(LineTerminal(), LiveScreen(THEME))  # type: ignore[arg-type]  # all it uses
         self._lines = LineCutter()
 
     def run_lines(self, app: LinearApp) -> int:
@@ -137,8 +137,10 @@ class LinearApp(App):
 
     spoken = True
 
-    def begin(self) -> None:
-        say(WELCOME)
+    def __init__(
+        self, loop: LinearLoop, find_plan: Callable[..., Plan], around: Surroundings
+    ) -> None:
+        super().__init__(loop, find_plan, around, theme=THEME)
         self._announced: Overlay | None = None
         self.hidden = False
         """True while a secret is typed, which the terminal must not echo."""

@@ -25,7 +25,7 @@ from zot.provider.client import load_wire
 from zot.provider.http import Splitter
 from zot.provider.repair import repaired
 from zot.provider.types import Message, ToolCall, ToolResult
-from zot.runtime.sources import _TYPED
+from zot.runtime.commands import _TYPED
 from zot.serve.interactive.slash.work import code_blocks
 from zot.skills.skill import split as split_skill
 from zot.text import cookie_of

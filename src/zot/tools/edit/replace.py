@@ -151,8 +151,9 @@ def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -
         raise ToolError(f"{what} not found in {name}{_nearest(page.lines, texts[0])}")
     spot = lenient.meant(spots)
     if spot is None:
+        more = " or more" if len(spots) == lenient.MAX_SPOTS else ""
         raise ToolError(
-            f"{what} is not in {name} as it was sent, and {_several(spots)} can be meant;"
+            f"{what} is not in {name} as it was sent, and {len(spots)}{more} places can be meant;"
             f" include more of the text around it:\n{_shown(page, spots)}"
         )
     words = ", ".join(sorted(spot.overlooked | ({lenient.ESCAPES} if escaped else set())))
@@ -176,10 +177,6 @@ def _lenient(page: SearchedText, old: bytes, new: bytes, what: str, name: str) -
         ],
         note,
     )
-
-
-def _several(spots: list[Spot]) -> str:
-    return f"{len(spots)}{' or more' if len(spots) == lenient.MAX_SPOTS else ''} places"
 
 
 def _shown(page: SearchedText, spots: list[Spot]) -> str:

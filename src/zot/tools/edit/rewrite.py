@@ -242,7 +242,9 @@ class Rewriter:
         if self._other_trail and any(line.trail for line in news):
             raise Unclear("the blanks at the ends of lines differ")
         for at, (line, text) in enumerate(zip(news, texts, strict=True), j1):
-            if self._in_raw_string(at) and self._indents.there(line.indent) != line.indent:
+            # Inside backquotes the leading blanks of a line are content.
+            is_content = self._indents.converts and self._open_quotes[at]
+            if is_content and self._indents.there(line.indent) != line.indent:
                 raise Unclear("the blanks inside a string of several lines may be meant or not")
             trail = "" if self._padded else self._typed_in(line.trail)
             if at == 0 and self._stripped:
@@ -257,12 +259,9 @@ class Rewriter:
                 lines.append((self._indents.there(line.indent) if text else "") + text + trail)
         return lines
 
-    def _in_raw_string(self, at: int) -> bool:
-        """Return whether a new line begins inside backquotes, where leading blanks are content."""
-        return self._indents.converts and self._open_quotes[at]
-
     @cached_property
     def _open_quotes(self) -> list[bool]:
+        """Whether each new line begins inside backquotes."""
         counts = (line.replace("```", "").count("`") for line in self._news)
         return [count % 2 == 1 for count in accumulate(counts, initial=0)]
 
@@ -474,14 +473,18 @@ class Indents:
         self._sure = {mine for mine, _ in pairs} - {
             mine for mine, theirs in pairs if mine != theirs
         }
-        levels: list[list[Way]] = [[_same], _shifts(pairs), [*_conversions()], [*_shifted(pairs)]]
-        fitting = [[way for way in level if _fits(way, pairs)] for level in levels]
+        levels: list[list[Way]] = [[str], _shifts(pairs), [*_conversions()], [*_shifted(pairs)]]
+        fitting = [
+            [way for way in level if all(way(mine) == theirs for mine, theirs in pairs)]
+            for level in levels
+        ]
         self._ways: list[Way] = next(filter(None, fitting), [])
         self.clear = bool(self._ways)
         self.converts = self.clear and not fitting[0] and not fitting[1]
         """Whether one indent unit becomes another: tabs for spaces, two for four."""
         self._blanks = {blank for _, theirs in pairs for blank in theirs}
         self._seen = dict(pairs)
+        # In a file that mixes tabs and spaces, only indents that were seen are converted.
         self._mixed = any({" ", "\t"} <= set(theirs) for _, theirs in pairs)
 
     def there(self, indent: str) -> str:
@@ -494,25 +497,14 @@ class Indents:
             return indent  # only other indents differ
         result = results.pop() if len(results) == 1 else None
         foreign = bool(result) and self._blanks.isdisjoint(result or "")
-        if result is None or (self.converts and (foreign or self._strange(indent))):
+        unseen = self._mixed and indent not in self._seen
+        if result is None or (self.converts and (foreign or unseen)):
             raise Unclear("the indent of newText cannot be told from that of oldText")
         return result
-
-    def _strange(self, indent: str) -> bool:
-        """Return whether the indent is unseen, in a file that mixes tabs and spaces."""
-        return self._mixed and indent not in self._seen
 
 
 Way = Callable[[str], str | None]
 """Maps an indent to another; returns None where it does not apply."""
-
-
-def _same(indent: str) -> str:
-    return indent
-
-
-def _fits(way: Way, pairs: list[tuple[str, str]]) -> bool:
-    return all(way(mine) == theirs for mine, theirs in pairs)
 
 
 def _shifts(pairs: list[tuple[str, str]]) -> list[Way]:

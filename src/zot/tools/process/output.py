@@ -145,7 +145,8 @@ class Capture:
         try:
             if self._fd < 0:
                 self._open()
-                data = self._before(data) + data
+                # The head holds all of the output before the piece that exceeded the limit.
+                data = bytes(self._head[: self._total - len(data)]) + data
             self._write(self._filter.feed(data.decode("latin-1")).encode("latin-1"))
             if self._written >= MAX_FILE:
                 self.trouble = f"only the first {MAX_FILE} bytes"
@@ -165,10 +166,6 @@ class Capture:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self._fd = os.open(path, flags, 0o600)
         self.path = path
-
-    def _before(self, data: bytes) -> bytes:
-        """Return the output before the piece that exceeded the limit; the head holds all of it."""
-        return bytes(self._head[: self._total - len(data)])
 
     def close(self) -> None:
         if self._fd >= 0:

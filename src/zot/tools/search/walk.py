@@ -19,25 +19,18 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 
 from zot.tools.disk import Disk
-from zot.tools.search.wildcard import (
-    DEEP,
-    BadPattern,
-    Segments,
-    compile_segments,
-    matches,
-    name_regex,
-)
+from zot.tools.search import wildcard
+from zot.tools.search.wildcard import DEEP, Segments
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from zot.tools.disk import DiskEntry
 
 MAX_SIZE = 1 << 20
+"""Maximum bytes that are read of a .gitignore."""
 MAX_LINE = 4096
 """Maximum length of a pattern: no path is longer."""
 META = frozenset("*?[\\")
-
-
 Chain = tuple[tuple[int, "IgnoreRules"], ...]
 """Rules with the depth of their directory, outermost first."""
 
@@ -50,7 +43,8 @@ class Tree:
         self.root = root
         self._disk = disk
         self.repository = disk.repository(root)
-        top = self.repository or (cwd if _inside(root, cwd) else root)
+        is_inside = os.path.commonpath([root, cwd]) == cwd
+        top = self.repository or (cwd if is_inside else root)
         relative = os.path.relpath(root, top)
         self._prefix = () if relative == "." else tuple(relative.split(os.sep))
         chain: list[tuple[int, IgnoreRules]] = []
@@ -111,10 +105,6 @@ def ignored(chain: Chain, path: tuple[str, ...], is_dir: bool) -> bool:
     return False
 
 
-def _inside(path: str, directory: str) -> bool:
-    return os.path.commonpath([path, directory]) == directory
-
-
 # --- .gitignore ------------------------------------------------------------------------------
 
 
@@ -152,7 +142,7 @@ class RuleRun:
         if (self._dirs if is_dir else self._files).match(path[-1]):
             return True
         return any(
-            rule.depth in (0, len(path)) and matches(rule.segments, path)
+            rule.depth in (0, len(path)) and wildcard.matches(rule.segments, path)
             for rule in self._placed
             if is_dir or not rule.only_dirs
         )
@@ -166,7 +156,7 @@ class Names:
         plain = [pattern for pattern in patterns if not META.intersection(pattern)]
         endings = [p for p in patterns if p[0] == "*" and not META.intersection(p[1:])]
         simple = {*plain, *endings}
-        others = [name_regex(p) for p in patterns if p not in simple]
+        others = [wildcard.name_regex(p) for p in patterns if p not in simple]
         self._plain = frozenset(plain)
         self._endings = tuple(pattern[1:] for pattern in endings)
         joined = "|".join(f"(?:{regex})" for regex in others)
@@ -201,9 +191,9 @@ def _parse(line: str) -> IgnoreRule | None:
     if not line:
         return None
     try:
-        segments = compile_segments(line)
+        segments = wildcard.compile_segments(line)
         name = "" if anchored or line == "**" else line
-    except BadPattern:
+    except wildcard.BadPattern:
         return None  # like git: an invalid line matches nothing
     return IgnoreRule(segments if anchored else (DEEP, *segments), negated, only_dirs, name)
 

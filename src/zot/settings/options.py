@@ -5,8 +5,8 @@ Parses the command line too; by hand, because argparse alone takes as long to lo
 that `zot rpc` needs for its first answer. Part of stage one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, assert_never, get_args
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -34,17 +34,37 @@ _SWITCH_WORDS: dict[str, Json] = {
     **dict.fromkeys(("true", "on", "1", "yes"), True),
     **dict.fromkeys(("false", "off", "0", "no"), False),
 }
-_EXPECTED: dict[Kind, str] = {
-    "switch": "true or false",
-    "text": "a text",
-    "list": "a list of texts",
-    "words": "a list of texts",
-    "whole": "a positive whole number",
-    "number": "a positive number",
-    "percent": "a percentage from 1 to 100, or 0 for never",
-    "time": "a positive number of seconds, or none",
-    "level": f"one of {', '.join(LEVELS)}",
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e15
+
+
+def _is_texts(value: Json) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
+
+
+_CHECKS: dict[Kind, tuple[str, Callable[[Json], bool]]] = {
+    "switch": ("true or false", lambda value: isinstance(value, bool)),
+    "text": ("a text", lambda value: isinstance(value, str)),
+    "list": ("a list of texts", _is_texts),
+    "words": ("a list of texts", _is_texts),
+    "whole": (
+        "a positive whole number",
+        lambda value: _is_number(value) and isinstance(value, int) and value > 0,
+    ),
+    "number": ("a positive number", lambda value: _is_number(value) and value > 0),
+    "percent": (
+        "a percentage from 1 to 100, or 0 for never",
+        lambda value: _is_number(value) and (value == 0 or 1 <= value <= 100),
+    ),
+    "time": ("a positive number of seconds, or none", _is_number),
+    "level": (
+        f"one of {', '.join(LEVELS)}",
+        lambda value: isinstance(value, str) and value in LEVEL_WORDS,
+    ),
 }
+"""What a value of each kind must be, in words and as a function."""
 
 
 class Setting(Frozen):
@@ -380,33 +400,11 @@ def from_text(setting: Setting, text: str) -> Json:
 
 def checked(setting: Setting, value: Json) -> Json:
     """Check a value and convert it to the form in Options. Raises ValueError."""
-    if not _fits(setting.kind, value):
-        raise ValueError(f"must be {_EXPECTED[setting.kind]}, not {value!r}")
+    expected, fits = _CHECKS[setting.kind]
+    if not fits(value):
+        raise ValueError(f"must be {expected}, not {value!r}")
     if setting.choices and value not in setting.choices:
         raise ValueError(f"must be one of {', '.join(setting.choices)}, not {value!r}")
     if setting.kind == "level":
         return LEVEL_WORDS[value]
     return tuple(value) if setting.kind in ("list", "words") else value
-
-
-def _fits(kind: Kind, value: Json) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    match kind:
-        case "switch":
-            return isinstance(value, bool)
-        case "text":
-            return isinstance(value, str)
-        case "level":
-            return isinstance(value, str) and value in LEVEL_WORDS
-        case "list" | "words":
-            return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
-        case "whole":
-            return is_number and isinstance(value, int) and 0 < value < 1e15
-        case "number":
-            return is_number and 0 < value < 1e15
-        case "time":
-            return is_number and 0 <= value < 1e15
-        case "percent":
-            return is_number and (value == 0 or 1 <= value <= 100)
-        case _:
-            assert_never(kind)

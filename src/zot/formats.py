@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zot.sessions.format import Format
-from zot.sessions.jsonl import ZOT
+from zot.sessions.format import ZOT, Format
 
 
 def formats() -> Iterator[Format]:

@@ -15,7 +15,7 @@ from tests.support.around import zot_home
 from zot.provider.auth.oauth import server_of
 from zot.provider.auth.store import AuthFile
 from zot.provider.types import Message, Text
-from zot.sessions.jsonl import Transcript
+from zot.sessions.format import Transcript
 from zot.sessions.open import begin_session
 from zot.settings.config import read_configuration
 from zot.settings.known import Known

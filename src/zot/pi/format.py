@@ -29,8 +29,7 @@ from zot.pi.messages import (
     usage_to_pi,
 )
 from zot.provider.types import Json, Message, ToolResult
-from zot.sessions.format import Format, SessionReader
-from zot.sessions.jsonl import decode_object
+from zot.sessions.format import Format, SessionReader, decode_object
 from zot.sessions.rows import Meta, rfc3339, unix
 
 VERSION = 3

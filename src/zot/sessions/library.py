@@ -22,10 +22,9 @@ from zot.errors import SessionError
 from zot.files import ensure_dir, sync_dir
 from zot.formats import format_named
 from zot.provider.types import Message, Text, ToolResult
-from zot.sessions import jsonl
 from zot.sessions.contents import SessionContents
 from zot.sessions.files import Loaded, load, open_to_append
-from zot.sessions.format import BadRow, lines
+from zot.sessions.format import BadRow, decode_object, encode_title, lines
 from zot.sessions.open import automatic_path, has_messages, in_use, session_paths, sessions_dir
 from zot.sessions.rows import Meta, rfc3339
 from zot.text import Frozen
@@ -163,7 +162,7 @@ def id_of(path: str) -> str:
     """Return the id in the head of a session file; empty if it has none."""
     try:
         with open(path, "rb") as file:
-            row = jsonl.decode_object(file.readline().rstrip(b"\r\n"))
+            row = decode_object(file.readline().rstrip(b"\r\n"))
     except (OSError, BadRow):
         return ""
     meta = row.get("meta", row)
@@ -245,7 +244,7 @@ def rename(path: str, title: str) -> None:
         # A single append cannot mix with the other process's rows.
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(fd, jsonl.encode_title(title))
+            os.write(fd, encode_title(title))
         finally:
             os.close(fd)
         return

@@ -9,9 +9,8 @@ from zot.core import session as core
 from zot.core.session import Compaction, Entry, Title
 from zot.provider import types
 from zot.provider.types import Image, Message, Origin, Reasoning, Text, ToolCall, ToolResult, Usage
-from zot.sessions import jsonl, rows
-from zot.sessions.format import BadRow
-from zot.sessions.jsonl import Transcript
+from zot.sessions import format, rows
+from zot.sessions.format import BadRow, Transcript
 from zot.sessions.rows import Meta
 
 META = Meta("id-1", "/w", "m", "p", "2026-01-02T03:04:05Z", "0.1")
@@ -101,7 +100,7 @@ def near(a: object, b: object) -> bool:
 @given(body=bodies, time=times)
 def test_every_entry_survives_being_written_and_read(body, time):
     entry = Entry("0000abcd", None, time, body)
-    transcript = decoded(jsonl.ZOT.writer(META, None).head(), jsonl.encode_entry(entry, META))
+    transcript = decoded(format.ZOT.writer(META, None).head(), format.encode_entry(entry, META))
     assert transcript.bad == []
     (read,) = transcript.entries().values()
     assert near(msgspec.structs.replace(read, time=time), entry), (read, entry)
@@ -117,11 +116,11 @@ def test_no_line_breaks_the_reader(line):
 @settings(max_examples=60, deadline=None)
 @given(body=messages, data=st.data())
 def test_a_flipped_bit_is_noticed(body, data):
-    line = bytearray(jsonl.encode_entry(Entry("0000abcd", None, 1.0, body), META)[:-1])
+    line = bytearray(format.encode_entry(Entry("0000abcd", None, 1.0, body), META)[:-1])
     at = data.draw(st.integers(0, len(line) - 1 - len(b',"crc":"00000000"}')))
     line[at] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(BadRow):
-        jsonl.decode_row(bytes(line))
+        format.decode_row(bytes(line))
 
 
 GO_FILE = [
@@ -235,7 +234,7 @@ def test_rows_without_ids_form_one_branch_with_the_same_ids_at_every_reading():
 def test_a_thought_of_the_responses_api_is_where_the_go_program_looks():
     item = {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "e"}
     body = Message("assistant", (Reasoning("t", "openai-responses", {"item": item}),), 1.0)
-    line = jsonl.encode_entry(Entry("0000abcd", None, 1.0, body), META)
+    line = format.encode_entry(Entry("0000abcd", None, 1.0, body), META)
     block = msgspec.json.decode(line)["message"]["content"][0]
     assert (block["reasoning_id"], block["encrypted_content"]) == ("rs", "e")
     assert next(iter(decoded(line).entries().values())).body == body
@@ -248,7 +247,7 @@ def test_the_go_program_finds_its_documented_keys():
         1.5,
         extra={"compaction": True, "note": "n"},
     )
-    row = msgspec.json.decode(jsonl.encode_entry(Entry("0000abcd", None, 1.0, message), META))
+    row = msgspec.json.decode(format.encode_entry(Entry("0000abcd", None, 1.0, message), META))
     assert row["type"] == "message"
     assert row["message"]["time"] == "1970-01-01T00:00:01.500000Z"
     assert row["message"]["content"][1] == {
@@ -263,7 +262,7 @@ def test_the_go_program_finds_its_documented_keys():
 def test_a_compaction_row_holds_the_whole_remaining_conversation():
     kept = Message("user", (Text("kept"),), 2.0)
     entry = Entry("0000abcd", None, 1.0, Compaction("sum", "00000001", 9))
-    row = msgspec.json.decode(jsonl.encode_entry(entry, META, [kept]))
+    row = msgspec.json.decode(format.encode_entry(entry, META, [kept]))
     texts = [message["content"][0]["text"] for message in row["messages"]]
     assert texts == ["## Context Summary (compacted)\n\nsum", "kept"]
     assert row["messages"][0]["meta"] == {"compaction": "true", "tokens_before": "9"}
@@ -271,7 +270,7 @@ def test_a_compaction_row_holds_the_whole_remaining_conversation():
 
 def test_half_an_emoji_is_written_and_read_as_a_replacement_character():
     body = Message("user", (Text("a\ud83db"),), 1.0)
-    line = jsonl.encode_entry(Entry("0000abcd", None, 1.0, body), META)
+    line = format.encode_entry(Entry("0000abcd", None, 1.0, body), META)
     (entry,) = decoded(line).entries().values()
     assert entry.body.content == (Text("a\ufffdb"),)
     foreign = (
@@ -305,14 +304,14 @@ def test_garbage_is_left_out_with_its_line_number(line):
 
 def test_a_row_whose_parent_was_lost_follows_the_row_before_it():
     lines = [
-        jsonl.encode_entry(Entry(id, parent, 1.0, Title(id)), META)
+        format.encode_entry(Entry(id, parent, 1.0, Title(id)), META)
         for id, parent in (("0000000a", None), ("0000000c", "0000000b"))
     ]
     assert decoded(*lines).entries()["0000000c"].parent == "0000000a"
 
 
 def test_a_repeated_id_gets_another_one():
-    line = jsonl.encode_entry(Entry("00000002", None, 1.0, Title("x")), META)
+    line = format.encode_entry(Entry("00000002", None, 1.0, Title("x")), META)
     assert list(decoded(line, line, line).entries()) == ["00000002", "10000002", "00000003"]
 
 
@@ -333,5 +332,5 @@ def test_times_nobody_can_write_or_read_do_not_raise():
 
 def test_the_size_of_a_row_is_near_the_size_of_its_text():
     body = Message("user", (Text("x" * 1000),), 1.0)
-    line = jsonl.encode_entry(Entry(os.urandom(4).hex(), None, 1.0, body), META)
+    line = format.encode_entry(Entry(os.urandom(4).hex(), None, 1.0, body), META)
     assert len(line) < 1250

@@ -289,10 +289,10 @@ def shell_answer(ran: ShellOutput) -> dict[str, Json]:
 
 def shell_message(ran: ShellOutput, *, hidden: bool) -> dict[str, Json]:
     """Return the command and its output as pi stores them in a session."""
-    kept = {"role": "bashExecution", "command": ran.command, **shell_answer(ran)}
+    message = {"role": "bashExecution", "command": ran.command, **shell_answer(ran)}
     if hidden:
-        kept["excludeFromContext"] = True
-    return {**kept, "timestamp": round(time.time() * 1000)}
+        message["excludeFromContext"] = True
+    return {**message, "timestamp": round(time.time() * 1000)}
 
 
 def _listed(command: CommandInfo) -> dict[str, Json]:

@@ -88,7 +88,7 @@ class Encoder:
         self._error_reported = False
         self._queue: list[PiFrame] = []
         self._progress: dict[str, PiProgress] = {}
-        self._asked = 0
+        self._ui_requests = 0
 
     @property
     def traits(self) -> Traits:
@@ -263,8 +263,8 @@ class Encoder:
         """
         if self._peer.traits.documented:
             return []
-        self._asked += 1
-        return [UiRequest(id=id or f"ui-{self._asked}", method=method, **fields)]
+        self._ui_requests += 1
+        return [UiRequest(id=id or f"ui-{self._ui_requests}", method=method, **fields)]
 
     def _notify(self, text: str, kind: str) -> list[PiFrame]:
         return self.ui("notify", message=text, notifyType=kind)

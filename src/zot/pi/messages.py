@@ -244,9 +244,9 @@ def from_pi(value: types.Json) -> types.Message | None:
     content = _blocks(value.get("content"), _api(value))
     match value.get("role"):
         case "user":
-            kept = value.get("attachments")
+            attachments = value.get("attachments")
             return types.Message(
-                "user", content, time, extra={"attachments": kept} if kept else None
+                "user", content, time, extra={"attachments": attachments} if attachments else None
             )
         case "assistant":
             return types.Message("assistant", content, time, _origin(value))
@@ -343,16 +343,16 @@ def _blocks(value: types.Json, api: str) -> tuple[types.Block, ...]:
 def _from_block(value: dict[str, types.Json], api: str) -> types.Block | None:
     match value.get("type"):
         case "text":
-            kept = signatures.for_text(value.get("textSignature"))
-            return types.Text(str(value.get("text") or ""), kept)
+            signature = signatures.for_text(value.get("textSignature"))
+            return types.Text(str(value.get("text") or ""), signature)
         case "image":
             return _image(value)
         case "thinking":
             signature, opaque = value.get("thinkingSignature"), value.get("opaque")
-            kept = signatures.for_thought(api, signature, value.get("redacted") is True)
-            if kept is None and isinstance(opaque, dict):
-                kept = opaque
-            return types.Reasoning(str(value.get("thinking") or ""), api, kept)
+            data = signatures.for_thought(api, signature, value.get("redacted") is True)
+            if data is None and isinstance(opaque, dict):
+                data = opaque
+            return types.Reasoning(str(value.get("thinking") or ""), api, data)
         case "toolCall":
             args, signature = value.get("arguments"), value.get("thoughtSignature")
             return types.ToolCall(

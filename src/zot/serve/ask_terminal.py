@@ -10,7 +10,7 @@ import time
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest
-from zot.lines import ready
+from zot.lines import poke, ready, write_all
 from zot.runtime.approval import Verdict
 
 TTY = "/dev/tty"
@@ -33,7 +33,8 @@ def ask_terminal(question: ApprovalRequest, cancel: Cancel) -> Verdict | None:
         termios.tcflush(fd, termios.TCIFLUSH)
         shown = "".join(f"  {_visible(line)}\n" for line in _shown(question).split("\n"))
         choices = QUESTION.format(project=_project(question))
-        _write(fd, f"\nzot wants to use {_visible(question.call.name)}:\n{shown}{choices}")
+        asking = f"\nzot wants to use {_visible(question.call.name)}:\n{shown}{choices}"
+        write_all(fd, asking.encode("utf-8", "replace"))
         line = _read_line(fd, question.timeout, cancel)
     finally:
         os.close(fd)
@@ -72,7 +73,7 @@ def _read_line(fd: int, seconds: float, cancel: Cancel) -> str | None:
     deadline = time.monotonic() + seconds
     wake_read, wake_write = os.pipe()
     try:
-        with cancel.calling(lambda: _wake(wake_write)):
+        with cancel.calling(lambda: poke(wake_write)):
             while (left := deadline - time.monotonic()) > 0:
                 usable = ready(fd, wake_read, timeout=left)
                 if wake_read in usable:
@@ -84,16 +85,6 @@ def _read_line(fd: int, seconds: float, cancel: Cancel) -> str | None:
         os.close(wake_read)
         os.close(wake_write)
     return None
-
-
-def _wake(fd: int) -> None:
-    os.write(fd, b"\0")
-
-
-def _write(fd: int, text: str) -> None:
-    data = text.encode("utf-8", "replace")
-    while data:
-        data = data[os.write(fd, data) :]
 
 
 def _visible(line: str) -> str:

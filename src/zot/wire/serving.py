@@ -135,20 +135,13 @@ class LineServer(RuntimeClient):
         splitter = LineSplitter()
         poll = self._poll()
         poll.register(0, select.POLLIN)
-        only_input = [(0, select.POLLIN)]
         while True:
-            ready = poll.poll()
-            if ready != only_input:
-                fds = {fd for fd, _ in ready}
-                if (code := self._over(fds)) is not None:
-                    return code
-                if 0 not in fds:
-                    continue
-            try:
-                data = os.read(0, 65536)
-            except OSError:
-                data = read_stdin()  # handles the error
-            if not data:
+            usable = {fd for fd, _ in poll.poll()}
+            if (code := self._over(usable)) is not None:
+                return code
+            if 0 not in usable:
+                continue
+            if not (data := read_stdin()):
                 return self._end_of_input(splitter)
             for line in splitter.feed(data):
                 # Pause a client that sends commands but does not read the responses.

@@ -2,8 +2,9 @@
 
     python scripts/prompt_path.py [--functions]
 
-Starts `zot rpc` beside a fake provider, sends four prompts and counts the third, in all threads:
-from its line on stdin to its `done` on stdout.
+Starts `zot rpc` beside a fake provider, sends some prompts and counts the shortest warm one, in all
+threads: from its line on stdin to its `done` on stdout. On a slow machine another may be longer:
+sources of tools look at the disk again every quarter of a second.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,9 @@ finally:
     threading.setprofile(None)
     Path(report).write_text(json.dumps(calls))
 """
+PROMPTS = 8
+COLD = 2
+"""Prompts that load and connect what later ones find ready."""
 
 
 class Step(NamedTuple):
@@ -46,7 +51,7 @@ class Step(NamedTuple):
 
 
 def path_of_a_prompt() -> list[Step]:
-    """Return every call of a function of zot from the third prompt to the fourth, in order."""
+    """Return every call of a function of zot from one warm prompt to the next, in order."""
     with tempfile.TemporaryDirectory() as folder, FakeServer() as server:
         report = Path(folder) / "calls.json"
         with subprocess.Popen(
@@ -56,11 +61,11 @@ def path_of_a_prompt() -> list[Step]:
             cwd=folder,
             env={"ZOT_HOME": folder, "PATH": "/usr/bin:/bin"},
         ) as process:
-            for _ in range(4):
+            for _ in range(PROMPTS):
                 _prompt(process)
         calls = json.loads(report.read_text())
     steps = [Step(_name(file), function) for file, function in calls]
-    return _third_prompt(steps)
+    return _warm_prompt(steps)
 
 
 def _prompt(process: subprocess.Popen[bytes]) -> None:
@@ -78,11 +83,12 @@ def _name(file: str) -> str:
     return file.rpartition("/zot/")[2]
 
 
-def _third_prompt(steps: list[Step]) -> list[Step]:
-    """Cut out the third of four prompts: a prompt begins with the decoding of its line."""
+def _warm_prompt(steps: list[Step]) -> list[Step]:
+    """Cut out the shortest warm prompt: a prompt begins with the decoding of its line."""
     decoded = [i for i, step in enumerate(steps) if step == Step("wire/zot.py", "decode")]
-    assert len(decoded) == 4, "the function that decodes a line has another name now"
-    return steps[decoded[2] : decoded[3]]
+    assert len(decoded) == PROMPTS, "the function that decodes a line has another name now"
+    prompts = [steps[start:end] for start, end in pairwise(decoded[COLD:])]
+    return min(prompts, key=lambda prompt: len(set(prompt)))
 
 
 def main() -> None:

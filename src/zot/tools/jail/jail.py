@@ -24,7 +24,7 @@ import pwd
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,8 +49,6 @@ from zot.tools.place import Job, Place
 
 if TYPE_CHECKING:
     from zot.tools.process.supervisor import ProcessResult, Supervisor
-
-    Rest = tuple[dict[str, str], Callable[[bytes], None], Cancel, float | None]
 
 SECRETS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".oci", ".password-store",
@@ -149,16 +147,15 @@ class Jail(Place):
     # --- commands ----------------------------------------------------------------------------
 
     def run(self, supervisor: Supervisor, job: Job) -> ProcessResult:
-        env = visible(job.env)
+        job = msgspec.structs.replace(job, env=visible(job.env))
         notes: list[str] = []
-        with self._walls(supervisor, env, job.cancel, notes.append) as walls:
+        with self._walls(supervisor, job.env, job.cancel, notes.append) as walls:
             self._commands[id(walls)] = walls.before
             try:
                 # No --die-with-parent: the supervisor ends all processes itself, and otherwise
                 # could neither name background processes nor let `cmd > >(tee log)` finish.
                 argv = [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)]
-                rest = env, job.on_output, job.cancel, job.timeout
-                result = self._started(supervisor, argv, rest, walls)
+                result = self._started(supervisor, argv, job, walls)
             finally:
                 del self._commands[id(walls)]
         # bubblewrap's own first process runs on while any process outlives the shell.
@@ -167,9 +164,10 @@ class Jail(Place):
         return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
 
     def _started(
-        self, supervisor: Supervisor, argv: list[str], rest: Rest, walls: Walls
+        self, supervisor: Supervisor, argv: list[str], job: Job, walls: Walls
     ) -> ProcessResult:
         """Run `argv`; retry if a concurrent command moved what is to be covered and nothing ran."""
+        rest = job.env, job.on_output, job.cancel, job.timeout
         for tries_left in reversed(range(TRIES)):
             try:
                 return supervisor.run(argv, Path(self.root), *rest, self._plan(walls))
@@ -395,10 +393,9 @@ class Jail(Place):
         """Check that bubblewrap can make a jail here, so that its failure is not mistaken for the
         command's. Raises ToolError."""
         output = bytearray()
-        shell = paths.shell(self.cwd, self.environ)
-        argv = [*walls.words, "--", shell, "-c", "exit 0"]
-        rest = env, output.extend, cancel, PROBE_SECONDS
-        result = self._started(supervisor, argv, rest, walls)
+        argv = [*walls.words, "--", *self.shell("exit 0")]
+        job = Job("exit 0", env, output.extend, cancel, PROBE_SECONDS)
+        result = self._started(supervisor, argv, job, walls)
         cancel.check()
         if result.exit_code == 0:
             return

@@ -37,7 +37,7 @@ class Aside(Frozen):
 
 
 class SideQuestion:
-    """One question. `show` gets the answer as it streams, `reads` each call that reads files."""
+    """A question. `show` gets the answer as it streams, `reads` each call that reads files."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class AnswerReader:
         """Process one event's data; the resulting events are in `out`.
 
         Raises:
-            ProviderError: the event says so, or is not one.
+            ProviderError: the event reports a failure, or cannot be read.
         """
         raise NotImplementedError
 

@@ -7,6 +7,8 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -32,6 +34,8 @@ STDERR_LENGTH = 8 * 1024
 """Characters of stderr that are shown: the last ones."""
 MAX_FRAME = 64 * 1024 * 1024
 """Maximum length of a frame, in bytes; longer ones are dropped."""
+WRITERS = ThreadPoolExecutor(8, "rpc-write")
+"""Threads that send requests: not the default ones, which may all be waiting for git."""
 MAX_UNREAD = 1000
 """Frames that may wait for the event loop; then the child is not read until it catches up."""
 
@@ -86,7 +90,8 @@ class AgentChild:
         """
         try:
             id, answer = self._server.expect()
-            await asyncio.to_thread(self._server.send, id, type, fields, ANSWER_SECONDS)
+            send = partial(self._server.send, id, type, fields, ANSWER_SECONDS)
+            await self._loop.run_in_executor(WRITERS, send)
             response = await asyncio.wait_for(asyncio.wrap_future(answer), ANSWER_SECONDS)
         except ServerGoneError as error:
             raise ChildGone("the agent's process has ended") from error
@@ -112,9 +117,10 @@ class AgentChild:
     async def ended(self) -> int:
         """Wait until all its output is read; return the exit code."""
         await self.gone.wait()
+        code = self._server.end(0)
         if self._failure is not None:
             raise self._failure
-        return self._server.end(0)
+        return code
 
     # --- the reading thread ------------------------------------------------------------------
 

@@ -33,18 +33,13 @@ def clean(text: str) -> str:
 
 def visible(text: str) -> str:
     """Like clean(), for text that a person must see in full: control characters are spelled out."""
-    return "".join(
-        char
-        if char.isprintable() or char == "\n"
-        else " " * TAB
-        if char == "\t"
-        else _spelled(char)
-        for char in text
-    )
+    return "".join(_spelled(char) for char in text)
 
 
 def _spelled(char: str) -> str:
-    return repr(char)[1:-1]
+    if char.isprintable() or char == "\n":
+        return char
+    return " " * TAB if char == "\t" else repr(char)[1:-1]
 
 
 def is_simple(text: str) -> bool:
@@ -240,9 +235,8 @@ class _Wrapper:
             if self._used - cells(text) <= self._start:
                 return []  # the word is as long as the line: it is cut where it is
             carried.insert(0, self._line.pop())
-        return carried if plain(self._line).endswith(" ") else self._give_back(carried)
-
-    def _give_back(self, carried: list[Span]) -> list[Span]:
+        if plain(self._line).endswith(" "):
+            return carried
         self._line.extend(carried)
         return []
 

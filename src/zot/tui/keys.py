@@ -21,6 +21,10 @@ class KeyPress(Struct, frozen=True):
     name: str
     text: str = ""
 
+    def letters(self) -> list[KeyPress]:
+        """Return one key per letter: those typed fast arrive together."""
+        return [KeyPress("text", letter) for letter in self.text] if self.name == "text" else [self]
+
 
 _CONTROL = {
     0x00: "ctrl+space", 0x08: "ctrl+h", 0x09: "tab", 0x0A: "ctrl+j", 0x0D: "enter",

@@ -382,13 +382,13 @@ class QuestionBox(Overlay):
         return lines
 
     def key(self, key: KeyPress) -> None:
-        if key.name == "text" and len(key.text) > 1:  # typed so fast that they arrived together
-            for letter in key.text:
-                self.key(KeyPress("text", letter))
-            return
-        if self._writing is not None:
-            self._write(key)
-            return
+        for letter in key.letters():
+            if self._writing is not None:
+                self._write(letter)
+            else:
+                self._choose(letter)
+
+    def _choose(self, key: KeyPress) -> None:
         typed = key.text if key.name == "text" else key.name
         match key.name:
             case "esc" | "ctrl+c":

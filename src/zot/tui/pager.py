@@ -127,14 +127,12 @@ class Pager(Overlay):
     # --- keys --------------------------------------------------------------------------------
 
     def key(self, key: KeyPress) -> None:
-        if key.name == "text" and len(key.text) > 1:
-            for letter in key.text:
-                self.key(KeyPress("text", letter))
-        elif self._field is not None:
-            self._write(key)
-        else:
-            self._message = ""
-            self._act(key.text or key.name)
+        for letter in key.letters():
+            if self._field is not None:
+                self._write(letter)
+            else:
+                self._message = ""
+                self._act(letter.text or letter.name)
 
     def spoken(self) -> list[str]:
         return [plain(line) for i in range(len(self._sections)) for line in self._lines(i)]

@@ -234,13 +234,13 @@ class SwarmScreen(Overlay):
     # --- keys --------------------------------------------------------------------------------
 
     def key(self, key: KeyPress) -> None:
-        if self._pager is not None:
-            self._pager.key(key)
-            return
-        if key.name == "text" and len(key.text) > 1 and not self._purpose:
-            for letter in key.text:
-                self.key(KeyPress("text", letter))
-            return
+        for letter in key.letters():
+            if self._pager is not None:
+                self._pager.key(letter)
+            else:
+                self._take_key(letter)
+
+    def _take_key(self, key: KeyPress) -> None:
         self._said = ("", "")
         if key.name in ("pageup", "pagedown"):
             step = max(1, self._size[1] // 2)

@@ -81,7 +81,7 @@ def test_the_word_of_another_program_is_answered_with_ours(word, meant):
     [
         ("--modle x", 2, "did you mean --model?"),
         ("config unset nope", 1, "unknown setting 'nope'"),
-        ("sessions search nope", 1, "'nope' was not said here"),
+        ("sessions search nope", 1, "'nope' was not found here"),
         ("swarm new --max-cost x task", 2, "must be a number above 0, not 'x'"),
         ("mcp add", 2, "zot mcp add [FLAGS] NAME (-- COMMAND ARGS... | --url URL)"),
         ("login", 2, "name a provider"),

@@ -174,7 +174,7 @@ def _check_directory(servers: ConfiguredServers, arguments: argparse.Namespace) 
     """Raise if the server may be missing because its project is not trusted."""
     known = any(server.name == arguments.name for server in servers.servers)
     if servers.hint and not known:
-        raise ConfigError(f"there is no MCP server {arguments.name!r} of yours, and {servers.hint}")
+        raise ConfigError(f"you have no MCP server {arguments.name!r}, and {servers.hint}")
 
 
 def _login(arguments: argparse.Namespace) -> None:
@@ -191,7 +191,7 @@ def _login(arguments: argparse.Namespace) -> None:
 
 def _logout(arguments: argparse.Namespace) -> None:
     if not _servers(arguments).log_out(arguments.name):
-        raise ConfigError(f"there is no login to {arguments.name!r}")
+        raise ConfigError(f"there is no login to {arguments.name!r}; see `zot mcp list`")
     say(f"logged out of {arguments.name}")
 
 

@@ -90,7 +90,7 @@ def _models(options: Options) -> Sequence[Model]:
     try:
         return _told(known, info, wanted.api_key, base_url) or known.all(info.name)
     except (ProviderError, ConfigError) as error:
-        complain(f"{error}; this is what is known without asking")
+        complain(f"{error}; these are the models known without the server")
         return known.all(info.name)
 
 

@@ -123,7 +123,7 @@ def _search(arguments: argparse.Namespace) -> int:
         text = f"{hit.summary.id[-8:]}  {hit.entry}  {hit.role:9}  {_short(hit.text, 140)}"
         say_either(arguments, hit, printable(text))
     if code and not arguments.json:
-        complain(f"{arguments.text!r} was not said here; --all searches all directories")
+        complain(f"{arguments.text!r} was not found here; --all searches all directories")
     return code
 
 
@@ -221,7 +221,7 @@ def _remove(arguments: argparse.Namespace) -> int:
 
 def _agreed(what: str, instead: str = "") -> bool:
     if not sys.stdin.isatty():
-        raise SessionError(f"--yes removes {what}{instead}")
+        raise SessionError(f"there is no terminal to ask at: --yes removes {what}{instead}")
     return agreed(f"remove {what}?")
 
 

@@ -56,7 +56,7 @@ def _check(options: argparse.Namespace) -> int:
         target = Path(options.path).absolute()
         skills = [read_skill(file, SkillFolder(target)) for file in skill_files(target)]
         if not skills:
-            raise ConfigError(f"there is no SKILL.md in {options.path!r}")
+            raise ConfigError(f"there is no SKILL.md in {options.path!r}; name a skill's folder")
     wrong = [(skill, problem) for skill in skills for problem in skill.problems]
     for skill, problem in wrong:
         say(f"{skill.path}: {problem}")

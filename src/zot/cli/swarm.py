@@ -406,7 +406,7 @@ def _answer(swarm: LocalSwarm, arguments: argparse.Namespace) -> None:
         text = f"has no question {arguments.question!r}; open: {ids}" if ids else "asks nothing"
         raise UsageError(f"{summary.id} {text}")
     if len(wanted) > 1:
-        raise UsageError(f"it asks {len(wanted)} things: say which with --question ID")
+        raise UsageError(f"it has {len(wanted)} open questions: choose one with --question ID")
     (question,) = wanted
     if question.kind == "approval":
         if arguments.deny is None and not (arguments.allow or arguments.always):

@@ -236,9 +236,7 @@ def follow(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv[1:])
     if not Path(log_path(options.session)).exists():
-        nothing = (
-            f"nothing is kept of {options.session!r}: only a run with --durable keeps its frames"
-        )
+        nothing = f"no frames of {options.session!r}: only a run with --durable keeps its frames"
         if options.once:
             raise UsageError(f"zot follow: {nothing}")
         complain(f"{nothing}; waiting for one")

@@ -60,7 +60,7 @@ class McpServerSet:
         self._names = options.names
         self._last_states: dict[str, ServerState] = {}
         self._asked: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a listener may change a server
         parts = ServerParts(
             options.home,
             options.environ,
@@ -101,6 +101,7 @@ class McpServerSet:
             if server.may_start and server.listed is None:
                 limit = server.config.startup_timeout if server.config.required else WAIT_SECONDS
                 server.wait_listed(server.started_at + limit, cancel)
+                self._state_changed(server)  # before the run uses its tools
         for server in self.servers:
             self._ask_about(server)
         self._take()
@@ -236,7 +237,8 @@ class McpServerSet:
             if self._last_states.get(server.name) == state:
                 return
             self._last_states[server.name] = state
-        self._host.show(ServerChanged(state.name, state.state, state.tools, state.error))
+            # In the lock: states are shown in their order, and have been shown when this returns.
+            self._host.show(ServerChanged(state.name, state.state, state.tools, state.error))
 
     def _note(self, level: Literal["info", "warn"], text: str) -> None:
         self._host.show(ExtensionNotify("mcp", level, text))

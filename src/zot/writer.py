@@ -1,14 +1,10 @@
 """Writes lines to a client in order, without blocking the caller. Lines are not interpreted here.
 
-The caller writes a line itself if nothing is queued and the pipe has room for it; otherwise a
-thread writes it, together with all lines that are queued.
+A thread writes everything that is queued in one go.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import stat
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -83,16 +79,10 @@ class LineWriter:
         self.failure: OSError | None = None
         """The error after which nothing can be written any more."""
         self._thread: threading.Thread | None = None
-        self._space: select.poll | None = None
-        """Poll object that shows whether the pipe has room; None if it is no pipe, so that only
-        the thread writes."""
-        if is_pipe(fd):
-            self._space = select.poll()
-            self._space.register(fd, select.POLLOUT)
 
     def put(self, line: bytes, lane: Lane | None = None) -> None:
         with self._lock:
-            if self._closed or self._write_directly(line):
+            if self._closed:
                 return
             lane = lane or self._main
             if not lane.waiting:
@@ -137,18 +127,6 @@ class LineWriter:
 
     def _share(self) -> int:
         return max(MIN_SHARE, BUFFER_LIMIT // len(self._lanes))
-
-    def _write_directly(self, line: bytes) -> bool:
-        """Write the line now if possible; False: queue it. The caller holds the lock."""
-        if self._size or len(line) > select.PIPE_BUF or self._space is None:
-            return False
-        if not self._space.poll(0):
-            return False
-        try:
-            os.write(self._fd, line)  # whole: a pipe with room takes PIPE_BUF bytes at once
-        except OSError:
-            return False  # the thread will get the same error and report it
-        return True
 
     def _start_thread(self) -> bool:
         """Start the thread if necessary; return False if the system has no thread left."""
@@ -207,10 +185,3 @@ class LineWriter:
             self._size, self.overfull = 0, False
             self._changed.notify_all()
         self._gone()
-
-
-def is_pipe(fd: int) -> bool:
-    try:
-        return stat.S_ISFIFO(os.fstat(fd).st_mode)
-    except OSError:
-        return False

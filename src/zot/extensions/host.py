@@ -36,13 +36,14 @@ from zot.provider.types import Json, ToolCall
 HostRequest = proto.CallTool | proto.CallToolCancel | proto.Ask | proto.Submit | proto.SubmitSlash
 """Frames by which an extension asks its host for something."""
 EndReason = Literal["shutdown", "session_switch", "reload"]
-BUILTIN_COMMANDS = frozenset(
+RESERVED_COMMANDS = frozenset(
     (
         *("reload-ext", "help", "clear", "compact", "model", "reasoning", "sessions", "session"),
         *("skills", "settings", "login", "logout", "new", "exit", "quit"),
     )
 )
-"""Commands reserved for zot in every client; extensions cannot register them."""
+"""Names that no extension may register, in any client. The terminal has more commands
+(`serve/interactive/slash/table.py`); there its own win."""
 
 
 class HostSettings(ExtensionPlaces, kw_only=True):
@@ -244,7 +245,7 @@ class ExtensionHost:
         commands: dict[str, tuple[CommandInfo, HostedExtension]] = {}
         for extension in self.extensions():
             for name, description in list(extension.registered.commands.items()):
-                if self._is_free("command", name, extension, commands, BUILTIN_COMMANDS):
+                if self._is_free("command", name, extension, commands, RESERVED_COMMANDS):
                     commands[name] = (CommandInfo(name, description, extension.name), extension)
         return commands
 

@@ -58,6 +58,7 @@ class Quirks(Frozen, kw_only=True):
     """Deviations of a server from its API. Defaults are the API as documented."""
 
     max_tokens_field: str = "max_completion_tokens"
+    """Name of the field for the answer's token limit, on the OpenAI Chat wire."""
     thinking: Literal["openai", "deepseek", "zai", "openrouter", "together", "none"] = "openai"
     """Form of the reasoning request on the OpenAI Chat wire."""
     effort: bool = True

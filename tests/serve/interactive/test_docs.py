@@ -1,8 +1,11 @@
 """What docs/terminal.md shows works."""
 
+import re
+
 import msgspec
 from support.docs import ROOT, blocks
 
+from zot.serve.interactive.slash.table import COMMANDS
 from zot.tui.keymap import ACTIONS, keymap_with
 from zot.tui.theme import PLAIN, theme_of
 
@@ -29,3 +32,8 @@ def test_its_pictures_are_there():
     for name in ("answer", "pager", "question", "tools", "aside", "commands", "welcome"):
         assert f"pictures/terminal-{name}.svg" in text
         assert (ROOT / "docs" / "pictures" / f"terminal-{name}.svg").is_file()
+
+
+def test_it_names_every_slash_command():
+    text = (ROOT / PAGE).read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if not re.search(rf"/{name}\b", text)] == []

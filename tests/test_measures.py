@@ -11,12 +11,12 @@ import pytest
 pytestmark = [pytest.mark.untraced, pytest.mark.long]
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 CEILINGS = {
-    "files": 380,
+    "files": 356,
     "files above 600 lines": 1,
     "functions of 60 lines or more": 0,
     "functions written twice": 2,
     "import cycles": 0,
-    "public names of Runtime": 25,
+    "public names of Runtime": 20,
     "files that a prompt passes": 33,
     "functions that a prompt passes": 188,
 }

@@ -85,16 +85,15 @@ class LineWriter:
             if self._closed:
                 return
             lane = lane or self._main
+            was_idle = not self._ready
             if not lane.waiting:
                 self._ready.append(lane)
             lane.waiting.append(line)
             lane.size += len(line)
             self._size += len(line)
             self.overfull = self._size >= OVERFULL
-            if self._start_thread():
-                self._changed.notify_all()
-            else:
-                self._drain()
+            if was_idle:
+                self._wake_thread()
 
     def wait(self, cancel: Cancel, lane: Lane | None = None) -> None:
         """Return when there is room, or at once when the turn is aborted."""
@@ -128,16 +127,17 @@ class LineWriter:
     def _share(self) -> int:
         return max(MIN_SHARE, BUFFER_LIMIT // len(self._lanes))
 
-    def _start_thread(self) -> bool:
-        """Start the thread if necessary; return False if the system has no thread left."""
+    def _wake_thread(self) -> None:
+        """Let the thread write; start it if necessary."""
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="zot-stdout", daemon=True)
             try:
                 thread.start()
-            except (RuntimeError, MemoryError):
-                return False
+            except (RuntimeError, MemoryError):  # the system has no thread left
+                self._drain()
+                return
             self._thread = thread
-        return True
+        self._changed.notify_all()
 
     def _run(self) -> None:
         while True:

@@ -59,8 +59,8 @@ def test_a_python_example_runs(block, place):
 
 @pytest.mark.parametrize("block", SHELL, ids=str)
 def test_a_shell_example_runs(block, place):
-    for program in ("node", "jq"):
-        if program in block.text and shutil.which(program) is None:
+    for sign, program in (("node", "node"), ("jq", "jq"), ("prompt.sh", "jq")):
+        if sign in block.text and shutil.which(program) is None:
             pytest.skip(f"the example was not run: {program} is not installed")
     run(["bash", "-euo", "pipefail", "-c", block.text], place)
 

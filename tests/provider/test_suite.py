@@ -4,6 +4,7 @@ import random
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 from support.patience import patience
@@ -457,7 +458,8 @@ def test_a_stale_kept_connection_is_replaced_without_a_word(server, api):
     with client(provider, server.url) as made:
         assert run(made, ask(model_of(provider), "say:one"))[1] is None
         for sock in list(server._open):
-            sock.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # the end of an earlier test's connection
+                sock.shutdown(socket.SHUT_RDWR)
         events, error = run(made, ask(model_of(provider), "say:two"))
     assert error is None
     assert text_of(events) == "two"

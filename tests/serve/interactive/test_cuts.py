@@ -2,6 +2,7 @@
 question in a small window."""
 
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -89,6 +90,7 @@ def test_a_command_of_the_person_is_stopped(at_terminal, tmp_path, key):
     program.until("Hello there.")
 
 
+@pytest.mark.skipif(shutil.which("vim") is None, reason="vim is not installed")
 def test_a_full_screen_program_gets_the_terminal_and_gives_it_back(at_terminal, tmp_path):
     program = at_terminal([HELLO])
     program.until("scripted")
@@ -105,6 +107,7 @@ def test_a_full_screen_program_gets_the_terminal_and_gives_it_back(at_terminal, 
     assert "\\x1b" not in everything(program)
 
 
+@pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
 def test_ctrl_c_in_a_pager_does_not_end_zot(at_terminal):
     program = at_terminal([HELLO])
     program.until("scripted")

@@ -381,6 +381,23 @@ def test_what_is_like_it_runs_in_this_project_from_now_on(tmp_path: Path) -> Non
         assert zot.data("get_approvals") == {"approvals": []}
 
 
+def test_a_name_of_a_file_that_becomes_an_option_is_asked_about(tmp_path: Path) -> None:
+    attack = {"name": "bash", "args": {"command": "git log -1 --format=%B --[o]*/*"}}
+    with Zot(tmp_path, [LOG, "ok", {"tools": [attack]}, "ok"], features=["approvals"]) as zot:
+        hostile = zot.cwd / "--output=.git"
+        hostile.mkdir()
+        (hostile / "config").touch()
+        zot.send("prompt", message="go")
+        request = zot.until("approval_request")[-1]
+        zot.ask("approve", request_id=request["request_id"], decision="allow_project")
+        zot.until("done")
+        zot.send("prompt", message="go")
+        request = zot.until("approval_request")[-1]
+        assert request["pattern"] == attack["args"]["command"]
+        zot.ask("approve", request_id=request["request_id"], decision="deny")
+        zot.until("done")
+
+
 def test_the_question_shows_the_diff_and_where_it_begins(tmp_path: Path) -> None:
     edit = {"path": "src/a.txt", "edits": [{"oldText": "two", "newText": "three"}]}
     turns = [WRITE, {"tools": [{"name": "edit", "args": edit}]}, "ok"]

@@ -1,4 +1,5 @@
 import random
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -27,16 +28,19 @@ def write(path: str, tool: str = "write") -> ToolCall:
         ("ls -la", "ls *"),
         ("git status", "git status *"),
         ("git -C /elsewhere log", "git -C /elsewhere log"),
-        ("npm test -- --watch", "npm test *"),
+        ("npm test -- --watch", "npm test -- --watch"),
         ("python -c 'print(1)'", "python -c 'print(1)'"),
-        ("python tool.py x", "python tool.py *"),
+        ("python tool.py x", "python tool.py x"),
         ("sudo ls", "sudo ls"),
         ("FOO=1 ls", "FOO=1 ls"),
         ("ls | wc -l", "ls | wc -l"),
         ("", ""),
         ("cat\tx", "cat *"),
-        ("npm run build --if-present", "npm run build *"),
-        ("make test", "make test *"),
+        ("npm run build --if-present", "npm run build --if-present"),
+        ("make test", "make test"),
+        ("wc src/*.py ./* 'a b' \"*\"", "wc *"),
+        ("wc *.py", "wc *.py"),
+        ("wc 'x", "wc 'x"),
         ("node inspect x.js", "node inspect x.js"),
         ("git log --output=x", "git log --output=x"),
         ("git log '--outp'=x", "git log '--outp'=x"),
@@ -58,6 +62,7 @@ NEVER = """
     ruby sh bash zsh /bin/sh /usr/bin/env ./run rm mv dd chmod chown cp ln shred truncate mkfs
     kill pkill tee curl wget crontab time ! coproc script parallel entr chroot unshare strace
     gdb sort vim less man npx pip npm git docker make jobs hash enable mapfile compgen bind
+    printf test arch pytest mypy eslint prettier black tsc
 """
 
 
@@ -69,9 +74,62 @@ def test_no_pattern_is_offered_for_what_runs_others_or_destroys(program: str) ->
     assert not covers(Rule("bash", f"{program} -c one *"), bash(f"{program} -c two"), "/")
 
 
-@pytest.mark.parametrize("command", ["rm *", "rm * ", "mv a *", "*", " *"])
+@pytest.mark.parametrize("command", ["rm *", "rm * ", "mv a *", "*", " *", "ls *", "env *"])
 def test_a_command_that_reads_like_a_pattern_is_offered_nothing(command: str) -> None:
     assert offered(bash(command), "/") is None
+
+
+@pytest.mark.parametrize("pattern", ["git log *", "ls *", "env *", "make test *"])
+def test_a_pattern_does_not_cover_the_command_of_the_same_text(pattern: str) -> None:
+    assert not covers(Rule("bash", pattern), bash(pattern), "/")  # a file may be called `--output`
+
+
+OPTIONS_THAT_DO_MORE = """
+    apt list -o Dir::Bin::dpkg=./evil
+    apt search -c ./evil.conf x
+    brew info ./evil.rb
+    bun test --preload ./evil.ts
+    cargo metadata --config ./evil.toml
+    cargo tree --config build.rustc="./evil"
+    dotnet build /p:CustomBeforeMicrosoftCommonTargets=evil.targets
+    go build -o .git/config
+    go list -export -toolexec=./evil ./...
+    go vet -vettool=./evil
+    gradle build -I ./evil.gradle
+    just test --shell ./evil
+    kubectl get pods --kubeconfig=./evil.yaml
+    make test SHELL=./evil
+    mix test --require ./evil.exs
+    mvn compile exec:exec -Dexec.executable=./evil
+    npm run build --script-shell=./evil
+    npm test --script-shell=./evil
+    pip list --log .git/config
+    pip3 list --python ./evil
+    pnpm test --script-shell=./evil
+    poetry show -C ./evil
+    ruff check -o .git/config
+    uv tree --python ./evil
+    yarn run build --script-shell=./evil
+    eslint . -o .git/config
+    flake8 . --output-file=.git/config
+    jest . --globalSetup=./evil.js
+    mypy . --python-executable ./evil
+    prettier . --plugin=./evil.js
+    pylint . --load-plugins=evil
+    pytest . -p evil
+    tsc . --outDir .git
+"""
+
+
+@pytest.mark.parametrize("command", OPTIONS_THAT_DO_MORE.strip().splitlines())
+def test_a_program_whose_options_run_or_write_something_has_no_pattern(command: str) -> None:
+    command = command.strip()
+    words = command.split()
+    for count in (1, 2, 3):
+        pattern = " ".join(words[:count]) + " *"  # an earlier version may have offered it
+        assert not covers(Rule("bash", pattern), bash(command), "/")
+    assert offered(bash(command), "/") == Rule("bash", command)
+    assert covers(Rule("bash", command), bash(command), "/")
 
 
 @pytest.mark.parametrize("pattern", ["env *", "sudo -u x *", "/bin/sh *", "FOO=1 *", "uv run *"])
@@ -84,7 +142,7 @@ def test_every_word_that_bash_takes_for_itself_is_known() -> None:
     listed = subprocess.run(
         ["bash", "-c", "compgen -k; compgen -b"], capture_output=True, text=True
     )
-    harmless = {"cd", "echo", "false", "printf", "pwd", "test", "true", "type"}
+    harmless = {"cd", "echo", "false", "pwd", "true", "type"}
     signs = {"{", "}", "!", "[[", "]]", "["}  # no words of a pattern
     assert set(listed.stdout.split()) - harmless - signs <= SHELL_WORDS
 
@@ -264,3 +322,107 @@ def test_a_blank_that_is_none_for_bash_is_asked_about(tmp_path: Path) -> None:
         command = f"wc{blank}/run"
         assert not covers(Rule("bash", "wc *"), bash(command), "/")
     assert bash_itself.run("wc\u00a0/run")[0] == ["run"]  # what would have run
+
+
+# --- names of files in place of words --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "src/*.py",
+        "./*",
+        "x?",
+        "x[a]",
+        "~/*",
+        "A=*",
+        "'*'",
+        '"-*"',
+        "'src'/*",
+        "''x*",
+        "-x",
+        "'a *'",
+    ],
+)
+def test_a_word_that_becomes_no_option_is_plain(word: str) -> None:
+    assert covers(Rule("bash", "git log *"), bash(f"git log {word} -1"), "/")
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["*", "*.py", "--[o]*/*", "--[o]*", "?x", "[-]x", "-*", "'-'*", '"-"x*', "''*", "\"\"''-*"]
+    + ["'--o'*", "-'a b'*", r"\*", r"x\*", "{-x,y}", "@(-x)", "+(-)x", "!(y)", "x'", '"x'],
+)
+def test_a_word_that_may_become_an_option_is_asked_about(word: str) -> None:
+    for command in (f"git log {word}", f"git log {word} -1", f"git log -- a {word}"):
+        assert not covers(Rule("bash", "git log *"), bash(command), "/")
+
+
+@pytest.mark.parametrize("command", ["A=* git log", "A=x* git log", "g* log", "gi? log", "git l*"])
+def test_a_pattern_covers_no_assignment_and_no_program_from_the_names_of_files(
+    command: str,
+) -> None:
+    assert not covers(Rule("bash", "git log *"), bash(command), "/")
+    assert not covers(Rule("bash", "A=* *"), bash(command), "/")
+
+
+HOSTILE_NAMES = [
+    *("--output=.git/config", "--output=x", "-x", "-", "--", "---", "-a b", "-*", "-[o]", "-'x'"),
+    *("*", "?", "[o]", "'-x", '"-x', "~-x", "A=-x", "x-", "x y", "a", "o", "src/-x", "src/--ou"),
+    *("é-x", "#x", "!x", "@(-x)", "{-x,y}", "-é", ".-x", ".x", "x[$(y)]"),
+]
+PARTS = [*"-*?[]xao/.=~!^@+#é", "--", "o", "'-'", '"-"', "''", '""', "'x'", "'*'", '"[o]"', "' '"]
+PARTS += ["[!a]", "[^a]", "[-]", "[[:punct:]]", "--o", "src/", "./", "A=", "\\", "{", "}", "(", ","]
+SETTINGS = ["", "extglob", "dotglob", "nullglob", "nocaseglob", "extglob dotglob globstar"]
+
+
+def made_words(seed: int, count: int) -> list[str]:
+    chosen = random.Random(seed)
+    lengths = [chosen.randrange(1, 6) for _ in range(count)]
+    return ["".join(chosen.choice(PARTS) for _ in range(length)) for length in lengths]
+
+
+def expanded(words: list[str], folder: Path, settings: str) -> list[list[str]]:
+    """What bash makes of each of these words."""
+    lines = [f"shopt -s {settings}" if settings else "", "show() { printf '%s\\0' \"$@\" $'\\n'; }"]
+    lines += [f"show x {word}" for word in words]
+    done = subprocess.run(
+        ["bash"], input="\n".join(lines), cwd=folder, capture_output=True, text=True, check=True
+    )
+    return [row.split("\0")[1:-1] for row in done.stdout.split("\n\0")[:-1]]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_bash_makes_no_option_of_a_word_that_a_pattern_covers(
+    settings: str, tmp_path: Path
+) -> None:
+    for name in HOSTILE_NAMES:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    made = made_words(11, 10_000)
+    plain = [
+        word for word in made if covers(Rule("bash", "git log *"), bash(f"git log {word}"), "/")
+    ]
+    results = expanded(plain, tmp_path, settings)
+    assert len(results) == len(plain)
+    others = 0
+    for word, result in zip(plain, results, strict=True):
+        literal = re.sub(r"'([^']*)'|\"([^\"]*)\"", r"\1\2", word)
+        options = [name for name in result if name.startswith("-")]
+        assert options in ([], [literal]), word
+        assert not any(name.startswith("--ou") for name in options), word
+        others += bool(result) and result != [literal]
+    assert others > 50  # or it showed nothing
+    assert expanded(["--[o]*/*"], tmp_path, settings) == [["--output=.git/config"]]
+
+
+@pytest.mark.parametrize("command", ["printf -v x* y", "test -v x*"])
+def test_built_ins_that_evaluate_the_name_of_a_file_have_no_pattern(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x[$(touch made)]").touch()
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    assert (tmp_path / "made").exists()  # what would run unasked
+    program = command.split()[0]
+    assert not covers(Rule("bash", f"{program} *"), bash(command), "/")
+    assert offered(bash(command), "/") == Rule("bash", command)

@@ -7,6 +7,7 @@ empty in the jail. RACE is one of:
 
     secret        a cover is turned aside to uncover zot's own keys
     config        a directory with a nested .git is exchanged for another before it is covered
+    jails         the same, and each of the commands that begin has a jail of its own
     root          the directory of the jail itself becomes a symlink
     instructions  AGENTS.md is read through a directory that becomes a symlink
 """
@@ -110,16 +111,27 @@ def secret(base: Path, supervisor: Supervisor) -> Race:
 
 
 def config(base: Path, supervisor: Supervisor) -> Race:
+    return nested(base, supervisor, one_jail=True)
+
+
+def jails(base: Path, supervisor: Supervisor) -> Race:
+    return nested(base, supervisor, one_jail=False)
+
+
+def nested(base: Path, supervisor: Supervisor, *, one_jail: bool) -> Race:
     project, home = layout(base)
     (project / "sub" / ".git").mkdir(parents=True)
     (project / "sub" / ".git" / "config").write_text("")
     (project / "alt").mkdir()
+    for number in range(0 if one_jail else 30):  # more to cover: more time to exchange them in
+        (project / str(number) / ".git").mkdir(parents=True)
     jail = Jail(str(project), os.environ, str(home))
     folder = os.open(project / "sub" / ".git", os.O_RDONLY | os.O_DIRECTORY)
 
     def once() -> str:
         command = "for i in 1 2 3; do for d in sub alt; do echo evil >> $d/.git/config; done; done"
-        said(jail, supervisor, command)
+        own = jail if one_jail else Jail(str(project), os.environ, str(home))
+        said(own, supervisor, command)
         file = os.open("config", os.O_RDWR, dir_fd=folder)
         written = os.fstat(file).st_size
         os.ftruncate(file, 0)
@@ -165,8 +177,14 @@ def instructions(base: Path, supervisor: Supervisor) -> Race:
     return once, project / "d", project / "l", Jail(str(project), os.environ, str(home))
 
 
-RACES = {"secret": secret, "config": config, "root": root, "instructions": instructions}
-PAUSES = {"secret": 0.001, "config": 0.0, "root": 0.01, "instructions": 0.0}
+RACES = {
+    "secret": secret,
+    "config": config,
+    "jails": jails,
+    "root": root,
+    "instructions": instructions,
+}
+PAUSES = {"secret": 0.001, "config": 0.0, "jails": 0.001, "root": 0.01, "instructions": 0.0}
 
 
 def main(race: str, tries: int, seconds: float, folder: str) -> int:

@@ -358,6 +358,38 @@ def test_a_second_jail_trusts_nothing_that_a_command_of_the_first_made(
 
 
 @needs_bwrap
+def test_a_second_jail_covers_what_a_command_of_the_first_moved(
+    supervisor: Supervisor, root: Path, home: Path
+) -> None:
+    (root / "dot" / "ssh").mkdir(parents=True)
+    (root / "dot" / "ssh" / "id").write_text("sk-canary")
+    (home / ".ssh").symlink_to(root / "dot" / "ssh")
+    (root / "real" / "d").mkdir(parents=True)
+    (root / ".cursor").symlink_to("real/d")
+    first, second = (Jail(str(root), os.environ, str(home / "zot")) for _ in range(2))
+    command = "mv dot d2; mkdir -p dot/ssh; mv real r2; mkdir -p real/d; touch on; sleep 60"
+    with running(first, supervisor, command, root / "on"):
+        said, _ = ran(second, supervisor, "cat d2/ssh/id; echo evil > r2/d/f")
+    assert "sk-canary" not in said and "Read-only" in said
+    assert not list((root / "r2" / "d").iterdir())
+
+
+@needs_bwrap
+def test_no_command_runs_beside_another_if_something_to_cover_is_not_found(
+    jail: Jail, supervisor: Supervisor, root: Path, home: Path
+) -> None:
+    (root / "sub" / ".git").mkdir(parents=True)
+    other = Jail(str(root), os.environ, str(home / "zot"))
+    with running(jail, supervisor, "touch on; sleep 60", root / "on"):
+        (root / "sub").rename(home / "away")  # by a process outside
+        with pytest.raises(ToolError, match=r"'sub/\.git' was moved or removed"):
+            ran(other, supervisor, "touch ran")
+        (home / "away").rename(root / "back")
+        assert ran(other, supervisor, "touch back/.git/f")[1].exit_code == 1
+    assert not (root / "ran").exists()
+
+
+@needs_bwrap
 def test_jails_of_overlapping_directories_do_not_run_commands_at_once(
     jail: Jail, supervisor: Supervisor, root: Path, home: Path
 ) -> None:
@@ -381,7 +413,7 @@ def test_jails_of_overlapping_directories_do_not_run_commands_at_once(
 
 
 @needs_bwrap
-@pytest.mark.parametrize("race", ["secret", "config", "root", "instructions"])
+@pytest.mark.parametrize("race", ["secret", "config", "jails", "root", "instructions"])
 def test_no_race_gets_through(race: str, tmp_path: Path) -> None:
     """A few tries; scripts/jail_races.py makes as many as there is time for."""
     tries = "2000" if race == "instructions" else "12"

@@ -6,29 +6,35 @@ begins, and the result is used until the last has ended. Each thing to cover sta
 its descriptor identifies it wherever its directory is moved, and its inode cannot be reused by
 another file.
 
+Several jails of one directory share a record (record.py). The first, while nothing runs, lists what
+to cover by device and inode; the others hold the same things, wherever commands have moved them.
+
 `protected` covers names in the root, such as `.git`, whether they exist or not.
 
-Invariants: a cover names a thing by device and inode, never by its path alone; whatever cannot be
-covered is an error, and no command runs.
+Invariants: a cover names a thing by device and inode, never by its path alone; all jails of a
+directory cover what the record lists; whatever cannot be covered is an error, and no command runs.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import random
 import stat
+import time
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NoReturn
 
-from zot.beneath import LOOK, identity, is_below, open_plain
+from zot.beneath import LOOK, NO_LINK, identity, is_below, open_plain
 from zot.errors import ToolError
 from zot.files import lock
 from zot.tools import paths
 from zot.tools.disk import FOLDER
 from zot.tools.jail.aftermath import sentences
 from zot.tools.jail.disk import path_of
-from zot.tools.jail.obeyed import PROTECTED, Look, Survey, Thing, few_covers
+from zot.tools.jail.obeyed import LIST, PROTECTED, Key, Look, Survey, Thing, few_covers
 from zot.tools.jail.record import Record, overlapping, recover
 from zot.tools.jail.walls import Cover
 
@@ -36,6 +42,11 @@ GONE = " (deleted)"
 """Suffix of the path that Linux reports for an open file without a name."""
 COVER = 0o1500
 """Mode of the empty directories that cover missing names; identifies them as made by zot."""
+TRIES = 10
+"""Attempts to list what to cover while other processes change it or use the record."""
+ROUNDS = 200
+SEARCH_SECONDS = 5.0
+"""Limits of the search for a covered thing that commands keep moving."""
 
 
 class Quiet:
@@ -54,21 +65,21 @@ class Quiet:
         self._now: Look | None = None
         self._held: list[tuple[int, bool]] = []
         """Descriptor of each covered thing, and whether it is hidden."""
+        self._places: set[tuple[Key, str]] = set()
+        """Directory and name of each: a file with several names is covered at each of them."""
         after = recover(record, survey.root)  # of a zot that was killed
         if after is not None:
             self.notes += sentences(after, survey.root)
         opened = Record.open(record, create=True)
         assert opened is not None
         self._record = opened
-        if not opened.is_alone:
-            opened.share()
         try:
-            self.look = self._looked(survey)
-            paths = [path for path in self._paths() if path not in known]
-            for path, is_hidden in [*((path, False) for path in paths)] + [
-                (os.path.relpath(path, self._root), True) for path in hidden
-            ]:
-                self._hold(path, is_hidden)
+            self.look = self._agreed(survey, hidden)
+            self._hold([cover for cover in self.look.covers if cover[0] not in known])
+            self._hide(hidden)
+            if self._now is None:
+                self._now = survey.look()
+                self._hold_links(self._now.linked, known)
         except BaseException:
             self.close()
             raise
@@ -105,37 +116,66 @@ class Quiet:
         self._open.close()
         self._record.leave()
 
-    def _looked(self, survey: Survey) -> Look:
-        look = self._now = survey.look()
-        before = self._record.read(self._root)
-        if not self._record.is_alone and before is not None:
-            return self._shared(before, look)
-        self._record.write(self._root, look)
-        self._record.share()
+    def _agreed(self, survey: Survey, hidden: list[str]) -> Look:
+        """Return the look that all jails of this directory use now: the recorded one if something
+        runs in one of them, otherwise ours, which is recorded. Raises ToolError."""
+        for _ in range(TRIES):
+            if self._record.is_alone and not self._wrote(survey, hidden):
+                continue
+            self._record.share()  # until it is granted, another process may end or replace ours
+            look = self._record.read(self._root)
+            if look is not None:
+                if self._now is not None:
+                    self._refuse_overlapping()
+                return look
+            time.sleep(random.uniform(0, 0.02))  # else two that wait for each other never end
+            self._record.take_alone()
+        raise ToolError(
+            f"jailed: what is to be protected in {self._root!r} keeps changing; no command runs."
+            " Try again when fewer programs work there, or use the other tools"
+        )
+
+    def _wrote(self, survey: Survey, hidden: list[str]) -> bool:
+        """Look and write the record, while nothing runs in a jail here. Return False if what was
+        seen changed meanwhile."""
+        look = survey.look()
+        covers = self._listed(look, hidden)
+        if covers is None:
+            return False
+        self._now = look
+        self._record.write(self._root, look._replace(covers=covers))
+        return True
+
+    def _refuse_overlapping(self) -> None:
         for place in overlapping(self._record.path, self._root):  # after ours can be seen
             raise ToolError(
                 f"jailed: a command runs in a jail of {place!r}, which overlaps {self._root!r}: it"
                 " could move things past the walls of this one. No command runs here until that"
                 " one has ended; use the other tools"
             )
-        return look
 
-    def _shared(self, before: Look, now: Look) -> Look:
-        """Return the look of another zot whose commands still run here, at the current paths; our
-        commands use it too. Raises ToolError: a thing in it is gone."""
-        things = {}
-        for key, thing in before.things.items():
+    def _listed(self, look: Look, hidden: list[str]) -> tuple[Cover, ...] | None:
+        """Return the covers; None if a thing is no longer what the look saw."""
+        seen = {thing.path: thing.key for thing in look.things.values()}
+        seen |= {path: key for key, path in look.closed.items()}
+        to_hide = {os.path.relpath(path, self._root) for path in hidden}
+        covers = []
+        for path in sorted({*self._paths(look), *to_hide}):
             try:
-                fd = open_plain(self._folder, thing.path, LOOK)
-            except OSError:
-                is_there = False
-            else:
-                is_there = identity(os.fstat(fd)) == key
-                os.close(fd)
-            if not is_there and key not in now.things:
-                self._missing(thing.path)
-            things[key] = thing if is_there else now.things[key]
-        return before._replace(things=things, linked=now.linked)
+                fd = open_plain(self._folder, path, LOOK)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except OSError as error:
+                raise ToolError(
+                    f"jailed: cannot protect {path!r} ({error.strerror}); no command runs. Use the"
+                    " other tools, or run zot without --jail"
+                ) from error
+            key = identity(os.fstat(fd))
+            os.close(fd)
+            if key != seen.get(path, key):
+                return None
+            covers.append((path, *key, path in to_hide))
+        return tuple(covers)
 
     def _missing(self, path: str) -> NoReturn:
         raise ToolError(
@@ -143,11 +183,11 @@ class Quiet:
             " other command runs there until that one has ended"
         )
 
-    def _paths(self) -> list[str]:
+    def _paths(self, look: Look) -> list[str]:
         """Return the paths to make read-only."""
-        paths = [thing.cover for thing in self.look.things.values()]
-        paths += [*self.look.linked, *self.look.closed.values()]
-        for thing in self.look.things.values():
+        paths = [thing.cover for thing in look.things.values()]
+        paths += [*look.linked, *look.closed.values()]
+        for thing in look.things.values():
             if thing.is_link:
                 paths += self._behind(thing)
         if "" in paths:
@@ -171,18 +211,86 @@ class Quiet:
             )
         return [os.path.relpath(target, self._root)]
 
-    def _hold(self, path: str, is_hidden: bool) -> None:
+    def _hold(self, covers: Collection[Cover]) -> None:
+        """Open each thing by device and inode, whatever its path is now. Raises ToolError: it is
+        not found."""
+        missing: dict[Key, list[Cover]] = {}
+        hidden = {cover[1:3] for cover in covers if cover[3]}  # hidden by all its names
+        for path, device, inode, _ in covers:
+            key = device, inode
+            missing.setdefault(key, []).append((path, *key, key in hidden))
+        deadline = time.monotonic() + SEARCH_SECONDS
+        for _ in range(ROUNDS):
+            for cover in [cover for names in missing.values() for cover in names]:
+                folder, name = os.path.split(cover[0])
+                with suppress(OSError), self._opened(folder, LOOK | FOLDER) as fd:
+                    self._take(fd, name, missing)
+            if not missing:
+                return
+            self._search(missing, deadline)
+            if time.monotonic() > deadline:
+                break
+        for names in missing.values():
+            self._missing(names[0][0])
+
+    def _search(self, missing: dict[Key, list[Cover]], deadline: float) -> None:
+        """Go through the tree for what is missing, and hold it. What moves meanwhile may be
+        overlooked."""
+        waiting = deque([""])
+        while waiting and missing and time.monotonic() <= deadline:
+            path = waiting.popleft()
+            with suppress(OSError), self._opened(path, LIST) as fd, os.scandir(fd) as entries:
+                for entry in entries:
+                    with suppress(OSError):  # it went away
+                        if identity(entry.stat(follow_symlinks=False)) in missing:
+                            self._take(fd, entry.name, missing)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(os.path.join(path, entry.name))
+
+    @contextmanager
+    def _opened(self, path: str, flags: int) -> Iterator[int]:
+        fd = open_plain(self._folder, path, flags)
         try:
-            fd = open_plain(self._folder, path, LOOK)
-        except FileNotFoundError:
-            return  # a process outside of the jail has just removed it
-        except OSError as error:
-            raise ToolError(
-                f"jailed: cannot protect {path!r} ({error.strerror}); no command runs. Use the"
-                " other tools, or run zot without --jail"
-            ) from error
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _take(self, folder: int, name: str, missing: dict[Key, list[Cover]]) -> None:
+        """Hold the file of that name if it is missing. Raises OSError: it went away."""
+        fd = os.open(name, LOOK | NO_LINK, dir_fd=folder)
+        key, place = identity(os.fstat(fd)), (identity(os.fstat(folder)), name)
+        if key not in missing or place in self._places:
+            os.close(fd)
+            return
         self._open.callback(os.close, fd)
-        self._held.append((fd, is_hidden))
+        self._places.add(place)
+        names = missing[key]
+        self._held.append((fd, names.pop()[3]))
+        if not names:
+            del missing[key]
+
+    def _hide(self, hidden: list[str]) -> None:
+        """Hold also the secrets that the jail which wrote the record did not know of, as with
+        another home directory. Raises ToolError: one is not found."""
+        recorded = {cover[0] for cover in self.look.covers if cover[3]}
+        for path in {os.path.relpath(path, self._root) for path in hidden} - recorded:
+            try:
+                fd = open_plain(self._folder, path, LOOK)
+            except OSError:
+                self._missing(path)
+            self._open.callback(os.close, fd)
+            self._held.append((fd, True))
+
+    def _hold_links(self, linked: list[str], known: Collection[str]) -> None:
+        """Hold also what a process outside of the jails has linked since the record was written;
+        no jailed command can make such a link."""
+        covered = [*known, *(cover[0] for cover in self.look.covers)]
+        fresh = [path for path in linked if not any(is_below(path, above) for above in covered)]
+        for path in few_covers(fresh):
+            folder, name = os.path.split(path)
+            with suppress(OSError), self._opened(folder, LOOK | FOLDER) as fd:
+                key = identity(os.stat(name, dir_fd=fd, follow_symlinks=False))
+                self._take(fd, name, {key: [(path, *key, False)]})
 
 
 # --- names in the root ------------------------------------------------------------------------

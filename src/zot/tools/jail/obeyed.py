@@ -95,6 +95,8 @@ class Look(NamedTuple):
     """False if MAX_ENTRIES or MAX_SECONDS was reached and deeper directories were not searched."""
     opened: tuple[str, ...] = ()
     """Directories that could not be listed until this look changed their mode."""
+    covers: tuple[tuple[str, int, int, bool], ...] = ()
+    """In a record: what all jails of the tree must cover (walls.py: Cover)."""
 
     def had(self, thing: Thing, root: str) -> bool:
         """Return whether the thing was there. After an unfinished look, an unchanged thing counts

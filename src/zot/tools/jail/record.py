@@ -4,7 +4,8 @@ The file outlives a killed zot: the last keeper of its commands, or the next zot
 directory, renames what they left (obeyed.py). Each process with something in the jail holds a
 shared lock on the file, so a process that gets the exclusive lock knows that nothing runs there. A
 second zot in the same directory reuses the first one's look, so a repository that a command of the
-first has just made does not count as old. The first byte says whether the rest is still valid.
+first has just made does not count as old, and covers what the first one covers, by device and
+inode: commands may have moved it. The first byte says whether the rest is still valid.
 
 Standard library only, like obeyed.py.
 """
@@ -65,6 +66,7 @@ class Record:
             "finished": look.finished,
             "things": [(thing.path, *key, thing.is_link) for key, thing in look.things.items()],
             "closed": [(path, *key) for key, path in look.closed.items()],
+            "covers": look.covers,
         }
         data = IN_USE + json.dumps(content).encode()
         os.pwrite(self._fd, data, 0)  # in place: cheaper than allocating new blocks each time
@@ -163,7 +165,10 @@ def _parsed(data: bytes) -> tuple[str, Look]:
         ]
         closed = {(device, inode): path for path, device, inode in content["closed"]}
         known = {thing.key: thing for thing in things}
-        look = Look(known, closed, [], content["began"], content["finished"])
+        covers = tuple(
+            (path, device, inode, is_hidden) for path, device, inode, is_hidden in content["covers"]
+        )
+        look = Look(known, closed, [], content["began"], content["finished"], covers=covers)
         return content["root"], look
     except (ValueError, TypeError, KeyError):  # not written yet, or cut by a full disk
         return "", Look({}, {}, [], 0, finished=True)

@@ -194,6 +194,32 @@ def test_a_caller_does_not_choose_another_jail_nor_what_is_trusted(mcp: Start) -
         assert not list(client.folder.rglob("ran"))
 
 
+@needs_bwrap
+def test_a_caller_does_not_work_where_other_programs_obey_what_is_written(mcp: Start) -> None:
+    command = "echo id > post-checkout; chmod +x post-checkout"
+    plant = {"match": "plant", "tools": [{"name": "bash", "args": {"command": command}}]}
+    turns = ({**plant, "repeat": True}, HELLO)
+    with mcp(*turns, args=("--yolo", "--jail", "--max-steps", "2")) as client:
+        for repository in (".", "sub", ".zot/extensions/cloned"):
+            subprocess.run(["git", "init", "-q", str(client.cwd / repository)], check=True)
+        subprocess.run(["git", "init", "-q", "--bare", str(client.cwd / "bare")], check=True)
+        for name in (".vscode", ".claude", ".husky", "sub/.VSCode/deep", "sub/code"):
+            (client.cwd / name).mkdir(parents=True)
+        (client.cwd / "link").symlink_to(".git/hooks")
+        (client.cwd / "sub/up").symlink_to("..")
+        wrong = [".git", ".git/hooks", ".git/info", "sub/.git/hooks", "bare", "bare/hooks"]
+        wrong += [".vscode", ".claude", ".husky", "sub/.VSCode/deep", "link", "sub/up/.git/hooks"]
+        wrong += [".zot", ".zot/extensions", ".zot/extensions/cloned"]
+        for name in wrong:
+            refused = client.call("zot", prompt="plant", cwd=str(client.cwd / name))
+            assert refused.get("isError"), name
+            assert "is protected: " in refused["content"][0]["text"]
+        assert not list(client.cwd.rglob("post-checkout"))
+        for name in ("sub", "sub/code"):
+            client.call("zot", prompt="plant", cwd=str(client.cwd / name))
+            assert (client.cwd / name / "post-checkout").exists()
+
+
 SWAP = """import ctypes, time
 call = ctypes.CDLL(None).renameat2
 open("on", "w").close()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from zot.beneath import is_below
 from zot.bugs import internal_error
 from zot.build import Additions, approval_for, build_runtime
 from zot.cancel import Cancel
@@ -146,12 +147,13 @@ class McpJob(RuntimeClient):
         if there == here:
             return plan(options, around)
         planned = plan(replace(options, cwd=there, trust=False), around)
-        if planned.setup.options.jail and not there.startswith(here.rstrip("/") + "/"):
+        try:
+            if planned.setup.options.jail:
+                _check_jail(there, here)
+        except ZotError:
             if planned.session is not None:
                 planned.session.close()
-            raise CommandError(
-                f"jailed: {cwd!r} is not below {here!r}, where this server was started with --jail"
-            )
+            raise
         return planned
 
     def _run(self, runtime: Runtime) -> Run | None:
@@ -311,6 +313,17 @@ class McpJob(RuntimeClient):
             self._wire.peer.withdraw(
                 question.request, reason="nobody waits for the answer any more"
             )
+
+
+def _check_jail(there: str, here: str) -> None:
+    """Raise ZotError if a caller of a server that is jailed in `here` may not work in `there`."""
+    from zot.tools.jail.jail import check_above
+
+    if not is_below(there, here):
+        raise CommandError(
+            f"jailed: {there!r} is not below {here!r}, where this server was started with --jail"
+        )
+    check_above(there, here)
 
 
 def narrowed(

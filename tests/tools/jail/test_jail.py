@@ -249,6 +249,27 @@ def test_places_that_cannot_be_a_jail(home: Path, zot_home: Path, root: Path) ->
     check(str(root), str(zot_home), {"HOME": str(home)})
 
 
+@pytest.mark.parametrize("name", [".git/hooks", ".vscode", ".claude/deep/er", "bare/hooks", "link"])
+def test_what_other_programs_obey_cannot_be_a_jail(root: Path, zot_home: Path, name: str) -> None:
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
+    (root / "link").symlink_to(".git/info")
+    (root / name).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(ConfigError, match="is protected: .* choose the project's directory"):
+        builtin_tools(jail_of(root / name, zot_home))
+
+
+@pytest.mark.parametrize("name", [".claude/worktrees/tree", "bare/tree"])
+def test_a_work_tree_can_be_a_jail_wherever_the_user_has_it(
+    root: Path, zot_home: Path, name: str
+) -> None:
+    subprocess.run(["git", "init", "-q", "--bare", str(root / "bare")], check=True)
+    subprocess.run(["git", "init", "-q", str(root / name)], check=True)
+    (root / name / "src").mkdir()
+    for place in (root / name, root / name / "src"):
+        builtin_tools(jail_of(place, zot_home))
+
+
 def test_without_the_flag_nothing_of_the_jail_is_loaded(tmp_path: Path) -> None:
     code = (
         "import sys; from zot.tools.registry import SharedPlace, builtin_tools\n"
@@ -577,7 +598,7 @@ def test_hidden_are_only_secrets_that_exist_and_do_not_hold_the_project(
 ) -> None:
     monkeypatch.setattr(jail, "CLOSED", ())
     project = home / ".claude/project"
-    project.mkdir(parents=True)
+    (project / ".git").mkdir(parents=True)
     (home / ".aws").mkdir()
     place = Jail(str(project), os.environ, str(zot_home))
     real = str(home.parent / "real")
@@ -608,6 +629,47 @@ def test_a_repository_that_a_command_makes_is_harmless_afterwards(
     folder = root / where
     subprocess.run(["git", "status"], cwd=folder if folder.is_dir() else folder.parent)
     assert not (outside / "ran").exists()
+
+
+def nest(depth: int) -> str:
+    """Return a command that makes a repository in so many `.git` inside each other."""
+    inner = EVIL.format(".git", "/tmp/ran")
+    return f"mkdir pkg; cd pkg; for i in $(seq {depth - 1}); do mkdir .git; cd .git; done; {inner}"
+
+
+def gits(root: Path) -> str:
+    find = ["find", str(root), "-name", ".git", "-printf", "%d "]
+    return subprocess.run(find, capture_output=True, text=True, check=True).stdout
+
+
+@needs_bwrap
+@pytest.mark.parametrize("depth", [6, 300])
+def test_repositories_inside_each_other_are_all_renamed(
+    tools: Tools, root: Path, depth: int
+) -> None:
+    output = said(tools, nest(depth))
+    assert gits(root) == ""
+    assert output.count(" was renamed to") == min(depth + 1, aftermath.MAX_NOTES)  # and its HEAD
+
+
+@needs_bwrap
+def test_too_many_repositories_inside_each_other_stop_all_commands_until_they_are_renamed(
+    tools: Tools,
+    root: Path,
+    zot_home: Path,
+    supervisor: SharedSupervisor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(obeyed, "MAX_DEPTH", 50)
+    assert "no command runs until all are" in said(tools, nest(240))
+    for _ in range(2):
+        with pytest.raises(ToolError, match="no command runs until all are"):
+            bash(tools, "touch ran")
+    tools = jailed(root, zot_home, supervisor)  # the next zot goes on
+    assert gits(root) != ""
+    said(tools, "touch later")
+    assert gits(root) == ""
+    assert not (root / "ran").exists() and (root / "later").exists()
 
 
 @pytest.mark.parametrize("name", ["HEAD", "config", "hooks/post-checkout"])

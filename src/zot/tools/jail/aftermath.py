@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,10 @@ def sentences(after: Aftermath, root: str) -> list[str]:
     notes = [
         f"jailed: {thing.path!r} was renamed to {name!r}: other programs would run or obey it,"
         " outside of the jail"
-        for thing, name in after.renamed
+        for thing, name in after.renamed[:MAX_NOTES]
     ]
+    if len(after.renamed) > MAX_NOTES:
+        notes.append(f"jailed: {len(after.renamed) - MAX_NOTES} more were renamed likewise")
     notes += [
         f"jailed: {path!r} appeared, which other programs obey, and could not be renamed:"
         f" {paths.reason(error)}; remove it"
@@ -40,9 +43,20 @@ def sentences(after: Aftermath, root: str) -> list[str]:
         " .git"
         for path in after.unseen
     ]
+    if after.too_deep:
+        notes.append(too_deep(after, root))
     if not after.finished:
         notes.append(too_large(root))
     return notes
+
+
+def too_deep(after: Aftermath, root: str) -> str:
+    outermost = after.too_deep.split("/")[0]
+    return (
+        f"jailed: {os.path.join(root, outermost)!r} holds too many names that other programs obey,"
+        " such as .git, inside each other; some are not renamed yet, and no command runs until all"
+        " are. Try again, which renames more of them, or remove it"
+    )
 
 
 def too_large(root: str) -> str:

@@ -32,7 +32,7 @@ from zot.errors import ToolError
 from zot.files import lock
 from zot.tools import paths
 from zot.tools.disk import FOLDER
-from zot.tools.jail.aftermath import sentences
+from zot.tools.jail.aftermath import sentences, too_deep
 from zot.tools.jail.disk import path_of
 from zot.tools.jail.obeyed import LIST, PROTECTED, Key, Look, Survey, Thing, few_covers
 from zot.tools.jail.record import Record, overlapping, recover
@@ -68,6 +68,8 @@ class Quiet:
         self._places: set[tuple[Key, str]] = set()
         """Directory and name of each: a file with several names is covered at each of them."""
         after = recover(record, survey.root)  # of a zot that was killed
+        if after is not None and after.too_deep:
+            raise ToolError(too_deep(after, survey.root))
         if after is not None:
             self.notes += sentences(after, survey.root)
         opened = Record.open(record, create=True)
@@ -112,9 +114,14 @@ class Quiet:
         """Return whether no other jail uses the directory; call it only just before leaving."""
         return self._record.take_alone()
 
-    def close(self) -> None:
+    def close(self, *, is_right: bool = True) -> None:
+        """`is_right`: all that commands left was renamed; otherwise the record stays valid, and the
+        next command or zot goes on with it."""
         self._open.close()
-        self._record.leave()
+        if is_right:
+            self._record.leave()
+        else:
+            self._record.close()
 
     def _agreed(self, survey: Survey, hidden: list[str]) -> Look:
         """Return the look that all jails of this directory use now: the recorded one if something

@@ -41,7 +41,16 @@ from zot.tools import paths
 from zot.tools.jail.aftermath import Residents, Watch, sentences
 from zot.tools.jail.covers import Quiet, protected, remove_covers
 from zot.tools.jail.disk import Beneath
-from zot.tools.jail.obeyed import PROTECTED, Key, Look, Survey, Thing, is_repository, put_right
+from zot.tools.jail.obeyed import (
+    PROTECTED,
+    Key,
+    Look,
+    Survey,
+    Thing,
+    is_repository,
+    obeyed_above,
+    put_right,
+)
 from zot.tools.jail.record import record_path, recover
 from zot.tools.jail.seccomp import filter_for
 from zot.tools.jail.walls import ARGUMENTS, FILTER, MOVED, Cover, packed
@@ -119,6 +128,8 @@ class Jail(Place):
         """The look taken before each command that runs now, by the id of its Walls."""
         self._renamed: set[Key] = set()
         """Keys of things renamed since the jail was last unused."""
+        self._is_right = True
+        """Whether the last look renamed all that appeared."""
         self._top: dict[int, list[Key]] = {}
         """Covers of the protected names in the root, for each running command or program."""
         self._residents = Residents(lambda before: self._look_again(before, spare=True))
@@ -276,7 +287,7 @@ class Jail(Place):
                 self._users -= 1
                 if not self._users:
                     self._quiet = None
-                    quiet.close()
+                    quiet.close(is_right=self._is_right)
                     self._renamed.clear()
 
     def _look_again(self, before: Look, *, spare: bool = False) -> list[str]:
@@ -334,6 +345,7 @@ class Jail(Place):
 
         after = put_right(self._survey, self._root_fd, is_old, quiet.look)
         self._renamed.update(thing.key for thing, _ in after.renamed)
+        self._is_right = not after.too_deep
         if not quiet.look.finished:
             after = after._replace(finished=False)
         return sentences(after, self.root)
@@ -472,6 +484,18 @@ def check(root: str, zot_home: str, environ: Mapping[str, str]) -> None:
         raise ConfigError(
             f"--jail needs a project's directory: {root!r} is a bare repository, whose"
             " configuration git obeys; start zot in a clone of it"
+        )
+    check_above(root)
+
+
+def check_above(root: str, top: str = "") -> None:
+    """Raise ConfigError if the directory lies in one that other programs obey; see obeyed_above."""
+    above = obeyed_above(root, top)
+    if above:
+        what = "" if above == root else f" lies in {above!r}, which"
+        raise ConfigError(
+            f"jailed: {root!r}{what} is protected: other programs run or obey what is written"
+            " there, outside of the jail; choose the project's directory, or one with its code"
         )
 
 

@@ -16,11 +16,12 @@ Standard library only: a keeper loads it when zot was killed.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -41,8 +42,8 @@ the same timestamp."""
 MAX_COVERS = 100
 """Number of covers beyond which directories are covered instead: mounts are made one by one."""
 LIST = os.O_RDONLY | FOLDER | getattr(os, "O_CLOEXEC", 0)
-ROUNDS = 5
-"""Maximum number of searches of a tree: a renamed directory may contain more things."""
+MAX_DEPTH = 1000
+"""Maximum number of obeyed directories inside each other that are renamed in one go."""
 
 Key = tuple[int, int]
 """Device and inode, which stay the same when a directory above is renamed."""
@@ -55,6 +56,28 @@ def is_obeyed(name: str) -> bool:
 def is_repository(names: Collection[str]) -> bool:
     """Return whether git treats a directory with these names as a repository without a `.git`."""
     return "HEAD" in names and ("commondir" in names or ("objects" in names and "refs" in names))
+
+
+def obeyed_above(path: str, top: str = "") -> str:
+    """Return the nearest directory, from the path upwards, that other programs obey with all that
+    is in it: by its name, or as a repository's git directory; "" if there is none. The search ends
+    below `top`, or without one at the first directory with a `.git`, which is a work tree.
+
+    `path` has no symlinks."""
+    while path not in (top, os.path.dirname(path)):
+        if is_obeyed(os.path.basename(path)) or is_repository(_marks(path)):
+            return path
+        if not top and os.path.lexists(os.path.join(path, ".git")):
+            return ""
+        path = os.path.dirname(path)
+    return ""
+
+
+def _marks(folder: str) -> list[str]:
+    """Return the names of a git directory that are there, also in a directory that cannot be
+    listed."""
+    marks = ("HEAD", "commondir", "objects", "refs")
+    return [name for name in marks if os.path.lexists(os.path.join(folder, name))]
 
 
 class Thing(NamedTuple):
@@ -105,9 +128,14 @@ class Look(NamedTuple):
             return thing.key in self.things
         try:
             changed = os.lstat(os.path.join(root, thing.path)).st_ctime_ns
-        except OSError:
-            return True  # it is gone again
+        except OSError as error:
+            return is_gone(error)
         return changed < self.began - FRESH
+
+
+def is_gone(error: OSError) -> bool:
+    """Return whether a thing went away; a path too long for one system call is still there."""
+    return error.errno != errno.ENAMETOOLONG
 
 
 class Survey:
@@ -119,14 +147,20 @@ class Survey:
         self._folder = folder
         self._known: dict[str, Listed] = {}
 
-    def look(self, closed: Collection[Key] = (), *, opening: bool = False) -> Look:
-        """Search the tree. `opening`: make the user's directories listable where they are not.
-        Directories in `closed` are neither changed nor entered."""
+    def look(
+        self,
+        closed: Collection[Key] = (),
+        *,
+        opening: bool = False,
+        within: Sequence[str] = ("",),
+    ) -> Look:
+        """Search the tree, or only the directories `within`. `opening`: make the user's directories
+        listable where they are not. Directories in `closed` are neither changed nor entered."""
         began, deadline = time.time_ns(), time.monotonic() + MAX_SECONDS
         seen: dict[str, Listed] = {}
         shut: dict[Key, str] = {}
         opened: list[str] = []
-        waiting = deque([""])
+        waiting = deque(within)
         entries = 0
         while waiting and entries <= MAX_ENTRIES and time.monotonic() <= deadline:
             path = waiting.popleft()
@@ -148,7 +182,7 @@ class Survey:
             seen[path] = listed
             entries += 1 + len(listed.folders)
             waiting += [os.path.join(path, name) for name in listed.folders]
-        self._known = seen
+        self._known = seen if "" in within else {**self._known, **seen}
         things = {thing.key: thing for listed in seen.values() for thing in listed.things}
         linked = _linked_outside(seen.values())
         return Look(things, shut, linked, began, not waiting, tuple(opened))
@@ -250,32 +284,43 @@ class Aftermath(NamedTuple):
     unseen: list[str]
     """Directories that still cannot be listed."""
     finished: bool
+    too_deep: str = ""
+    """The path at which MAX_DEPTH was reached: obeyed things may be left inside."""
 
 
 def put_right(
     survey: Survey, folder: int, is_old: Callable[[Thing], bool], before: Look
 ) -> Aftermath:
-    """Rename things that are not old, so that nothing obeys them. Directories that could not be
-    listed in `before` were read-only for the command and are left alone."""
+    """Rename things that are not old, so that nothing obeys them, and then those inside of them.
+    Directories that could not be listed in `before` were read-only for the command and are left
+    alone."""
     after = Aftermath([], [], [], [], finished=True)
-    now = before
-    for _ in range(ROUNDS):
-        now = survey.look(before.closed, opening=True)
+    within = [""]
+    for _ in range(MAX_DEPTH):
+        now = survey.look(before.closed, opening=True, within=within)
         after.opened.extend(now.opened)
+        after.unseen.extend(path for key, path in now.closed.items() if key not in before.closed)
+        after = after._replace(finished=after.finished and now.finished)
         fresh = [thing for thing in now.things.values() if not is_old(thing)]
-        count = len(after.renamed)
-        for thing in fresh:
-            try:
-                name = make_harmless(thing, folder)
-            except OSError as error:
-                after.failed.append((thing.path, error))
-            else:
-                if name:
-                    after.renamed.append((thing, name))
-        if len(after.renamed) == count:
-            break
-    after.unseen.extend(path for key, path in now.closed.items() if key not in before.closed)
-    return after._replace(finished=now.finished)
+        within = _rename_all(fresh, folder, after)
+        if not within:
+            return after
+    return after._replace(too_deep=within[0])
+
+
+def _rename_all(things: Iterable[Thing], folder: int, after: Aftermath) -> list[str]:
+    """Rename the things and note it in `after`; return their new paths."""
+    renamed = []
+    for thing in things:
+        try:
+            name = make_harmless(thing, folder)
+        except OSError as error:
+            after.failed.append((thing.path, error))
+            continue
+        if name:
+            after.renamed.append((thing, name))
+            renamed.append(os.path.join(os.path.dirname(thing.path), name))
+    return renamed
 
 
 def make_harmless(thing: Thing, root: int) -> str:

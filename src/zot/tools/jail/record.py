@@ -18,7 +18,7 @@ import json
 import os
 
 from zot.beneath import FOLDER, LOOK, is_below, open_real
-from zot.tools.jail.obeyed import PROTECTED, Aftermath, Look, Survey, Thing, put_right
+from zot.tools.jail.obeyed import PROTECTED, Aftermath, Look, Survey, Thing, is_gone, put_right
 
 MAX_BYTES = 64 << 20
 IN_USE, OVER = b"+", b"-"
@@ -108,7 +108,10 @@ def recover(path: str, root: str) -> Aftermath | None:
     after = None
     if before is not None:
         after = _put_right(root, before, record.touched() + LATER)
-    record.leave()
+    if after is not None and after.too_deep:
+        record.close()  # still valid: the next attempt renames more
+    else:
+        record.leave()
     return after
 
 
@@ -126,8 +129,8 @@ def _put_right(root: str, before: Look, ended: int) -> Aftermath:
             pass  # no directory
         try:
             return os.lstat(path).st_ctime_ns > ended  # made by the user since then
-        except OSError:
-            return True  # it is gone again
+        except OSError as error:
+            return is_gone(error)
 
     try:
         return put_right(Survey(root, folder), folder, is_old, before)

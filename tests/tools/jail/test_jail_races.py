@@ -186,7 +186,14 @@ def test_a_link_that_cannot_be_protected_is_refused(
 
 
 @needs_bwrap
-@pytest.mark.parametrize("name", [".gemini", ".zed", ".kiro", ".githooks"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".gemini", ".zed", ".kiro", ".githooks", ".pi", ".opencode", "opencode.json"),
+        *(".devcontainer", ".windsurf", ".aider.conf.yml", ".nvim.lua", ".exrc"),
+        *("lefthook.yml", "mise.toml"),
+    ],
+)
 def test_names_of_more_programs_are_protected(
     jail: Jail, supervisor: Supervisor, root: Path, name: str
 ) -> None:

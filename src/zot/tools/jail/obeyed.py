@@ -31,7 +31,9 @@ PROTECTED = (".git", ".zot")
 """Names that git and zot would run or obey later, outside of any jail."""
 OBEYED = frozenset(PROTECTED) | {
     *(".mcp.json", ".vscode", ".idea", ".envrc", ".claude", ".codex", ".cursor", ".husky"),
-    *(".gemini", ".zed", ".kiro", ".githooks", ".pre-commit-config.yaml"),
+    *(".gemini", ".zed", ".kiro", ".githooks", ".pre-commit-config.yaml", ".pi", ".windsurf"),
+    *(".opencode", "opencode.json", ".devcontainer", ".aider.conf.yml", ".nvim.lua", ".exrc"),
+    *("lefthook.yml", "mise.toml"),
 }
 """PROTECTED and the names that editors and other agents obey. Not writable, at any depth."""
 MAX_ENTRIES = 500_000
@@ -50,7 +52,7 @@ Key = tuple[int, int]
 
 
 def is_obeyed(name: str) -> bool:
-    return name[:1] == "." and name.casefold() in OBEYED  # some file systems ignore case
+    return name.casefold() in OBEYED  # some file systems ignore case
 
 
 def is_repository(names: Collection[str]) -> bool:

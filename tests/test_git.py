@@ -109,6 +109,84 @@ def test_variables_of_git_in_the_environment_do_not_count(tmp_path):
     assert not mark.exists()
 
 
+# --- remotes -------------------------------------------------------------------------------------
+
+
+REMOTES = {
+    "uploadpack": ("{other}", "remote.o.uploadpack", "{evil}; git-upload-pack"),
+    "proxy": ("git://127.0.0.1:9/x", "core.gitProxy", "{evil}"),
+    "ssh": ("ssh://127.0.0.1:9/x", "core.sshCommand", "{evil}"),
+    "helper": ("none::x", "alias.remote-none", "!{evil}"),
+    "empty-helper": ("::x", "alias.remote-", "!{evil}"),
+}
+"""Address of a remote, and the setting with the program that git runs to reach it."""
+
+
+def partial_clone(folder, remote):
+    """A repository that lacks a file of HEAD, so that git asks the remote for it."""
+    path = project(folder, submodule=False)
+    other = folder / "remote"
+    shutil.copytree(path, other)
+    id = git(path, "rev-parse", "HEAD:a.txt")
+    (path / ".git" / "objects" / id[:2] / id[2:]).unlink()
+    evil = folder / "evil"
+    evil.write_text(f"#!/bin/sh\ntouch {folder}/ran\n")
+    evil.chmod(0o755)
+    url, name, value = (part.format(other=other, evil=evil) for part in REMOTES[remote])
+    git(path, "config", "core.repositoryFormatVersion", "1")
+    git(path, "config", "extensions.partialClone", "o")
+    git(path, "config", "remote.o.promisor", "true")
+    git(path, "config", "remote.o.url", url)
+    git(path, "config", name, value)
+    return path
+
+
+@pytest.mark.parametrize("remote", REMOTES)
+def test_no_program_of_a_remote_runs_for_a_missing_file(tmp_path, remote, monkeypatch):
+    monkeypatch.setattr("zot.swarm.worktrees.ADD_PAUSES", (None,))
+    path = partial_clone(tmp_path, remote)
+    with pytest.raises(GitError, match=r"a\.txt"):
+        Worktrees(ENVIRONMENT).make(str(path), "fix-1", tmp_path / "agents" / "fix-1")
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "agents" / "fix-1" / "tree").exists()
+    assert git(path, "branch", "--format=%(refname:short)") == "main"
+
+
+@pytest.mark.parametrize("remote", REMOTES)
+def test_no_program_of_a_remote_runs_with_a_git_that_always_fetches(tmp_path, remote):
+    path = partial_clone(tmp_path, remote)
+    older = {"GIT_NO_LAZY_FETCH": "0"}
+    done = Git(str(path), ENVIRONMENT).attempt("cat-file", "-p", "HEAD:a.txt", env=older)
+    assert done.returncode != 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_no_program_runs_that_appears_in_the_configuration_later(tmp_path):
+    path = project(tmp_path, submodule=False)
+    found = Git(str(path), ENVIRONMENT)
+    assert found.line("rev-parse", "HEAD")
+    git(path, "config", "filter.e.smudge", f"touch {tmp_path}/ran; cat")
+    git(path, "config", "core.fsmonitor", f"touch {tmp_path}/ran; false")
+    (path / ".git" / "info" / "attributes").write_text("* filter=e\n")
+    (path / "a.txt").unlink()
+    found.run("checkout-index", "-f", "a.txt")
+    assert (path / "a.txt").read_text() == "one\n"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("condition", ["onbranch:zot/**", "gitdir:**/worktrees/**"])
+def test_no_program_runs_that_is_configured_for_agents_only(tmp_path, condition):
+    path = project(tmp_path, submodule=False)
+    (path / ".git" / "more").write_text(f'[filter "e"]\n smudge = "touch {tmp_path}/ran; cat"\n')
+    git(path, "config", f"includeIf.{condition}.path", "more")
+    (path / ".gitattributes").write_text("* filter=e\n")
+    git(path, "add", "-A")
+    git(path, "commit", "-qm", "filtered")
+    tree = Worktrees(ENVIRONMENT).make(str(path), "fix-1", tmp_path / "agents" / "fix-1")
+    assert (Path(tree.path) / "a.txt").read_text() == "one\n"
+    assert not (tmp_path / "ran").exists()
+
+
 # --- nested repositories -------------------------------------------------------------------------
 
 

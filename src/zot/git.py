@@ -4,6 +4,10 @@ Every git that zot starts is started by `_start` below; a test finds any other p
 may name programs in its configuration, contain hooks, and hold further repositories (submodules,
 clones, traps) with their own configuration. Callers use plumbing that reads the files of one
 repository only: never `status`, `add`, `commit` or `merge`, which run git inside nested ones.
+
+A remote names programs, too, and git asks it by itself for objects that a partial clone lacks. So
+no git reaches another repository, unless its caller allows that with `allow`; such a caller gives
+an address of its own, and works in a repository that zot made.
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 
 from zot.errors import ZotError
@@ -47,9 +50,6 @@ _PROGRAMS = (
     (r"filter\..*\.required", "false"),
     (r"merge\..*\.driver", "git merge-file -q --marker-size=%L %A %O %B"),
     (r"core\.sshcommand", "ssh"),
-    (r"core\.gitproxy", "none"),
-    (r"remote\..*\.uploadpack", "git-upload-pack"),
-    (r"remote\..*\.receivepack", "git-receive-pack"),
     (r"gpg\.(.*\.)?(program|defaultkeycommand)", "false"),
     (r"core\.(askpass|alternaterefscommand)|credential\.(.*\.)?helper", ""),
 )
@@ -59,6 +59,7 @@ _VARIABLES = {
     "GIT_EDITOR": "true",
     "GIT_PAGER": "cat",
     "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",  # older versions do not know it: see _no_protocol
     "LC_ALL": "C",
 }
 _AS_ZOT = {
@@ -108,10 +109,11 @@ class Git:
         self, *words: str, env: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> subprocess.CompletedProcess[bytes]:
         """Run git without any program that the repository names; return the completed process."""
-        return self._run(words, {**self._tamed, **(env or {})}, stdin)
+        return self._run(words, {**self._tamed(), **(env or {})}, stdin)
 
-    @cached_property
     def _tamed(self) -> dict[str, str]:
+        """Return variables that replace the repository's programs. Read for each command: an agent
+        may change the configuration, and parts of it may apply to one branch only."""
         words = ("config", "--list", "--show-scope", "--name-only", "-z")
         output = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
         settings = [
@@ -138,6 +140,10 @@ class Git:
             raise GitError(text) from error
         except OSError as error:
             raise GitError(f"cannot run git in {self.directory!r}: {error.strerror}") from error
+
+    def at(self, directory: Path) -> Git:
+        """Return git for another checkout, with the same locks."""
+        return Git(str(directory), self._environment, held=self._held)
 
     def names(self, *words: str, env: Mapping[str, str] | None = None) -> list[str]:
         """Return the paths that git prints with -z."""
@@ -166,6 +172,17 @@ class Git:
         return {} if self.succeeds("var", "GIT_COMMITTER_IDENT") else _AS_ZOT
 
 
+def allow(*protocols: str) -> dict[str, str]:
+    """Return the variable that lets one git command reach other repositories by these protocols."""
+    return {"GIT_ALLOW_PROTOCOL": ":".join(protocols)}
+
+
+def _no_protocol() -> dict[str, str]:
+    """Allow only a protocol that nobody can guess: git has no value for none at all, and an alias
+    of the repository can be the helper of any name, also of "none" and of the empty one."""
+    return allow(os.urandom(16).hex())
+
+
 def _start(
     words: Sequence[str],
     environment: Mapping[str, str],
@@ -181,7 +198,7 @@ def _start(
     own = {name: value for name, value in environment.items() if _is_for_git(name, value)}
     return subprocess.run(
         [program, *settings, *words],
-        env={**own, "PATH": path, **_VARIABLES, **extra},
+        env={**own, "PATH": path, **_VARIABLES, **_no_protocol(), **extra},
         input=stdin,
         capture_output=True,
         timeout=GIT_SECONDS,

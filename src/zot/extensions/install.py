@@ -18,7 +18,7 @@ from pathlib import Path
 from zot.errors import ExtensionError
 from zot.extensions.manifest import FILE, NAME, Installed, global_dir, project_dir, read
 from zot.files import ensure_dir, write_atomic
-from zot.git import Git, GitError
+from zot.git import Git, GitError, allow
 from zot.provider.providers import without_keys
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -27,12 +27,9 @@ BUILD_SECONDS = 120
 _URL = re.compile(r"(https?|git|ssh|file)://|git@|.*\.git/?$")
 _INSECURE = re.compile(r"(http|git|ftp)://", re.IGNORECASE)
 _SKIPPED = shutil.ignore_patterns(".git", "__pycache__", "*.pyc", ".DS_Store")
-# Unauthenticated protocols, also forbidden after a redirect.
-_ONLY_SAFE = (
-    *("-c", "protocol.http.allow=never"),
-    *("-c", "protocol.git.allow=never"),
-    *("-c", "protocol.ftp.allow=never"),
-)
+_SAFE = ("file", "https", "ssh")
+_UNAUTHENTICATED = ("ftp", "git", "http")
+"""Protocols that are forbidden also after a redirect."""
 _CLONE = ("clone", "--depth=1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--")
 
 
@@ -132,9 +129,9 @@ def _cloned(url: str, environ: Mapping[str, str], *, insecure: bool) -> Iterator
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
         git = Git(temporary, without_keys(environ))
-        only = () if insecure else _ONLY_SAFE
+        allowed = allow(*_SAFE, *(_UNAUTHENTICATED if insecure else ()))
         try:
-            git.run(*only, *_CLONE, url, str(folder), env={"GIT_CONFIG_NOSYSTEM": "1"})
+            git.run(*_CLONE, url, str(folder), env={"GIT_CONFIG_NOSYSTEM": "1", **allowed})
         except GitError as error:
             reason = str(error).strip().splitlines()[-1]
             raise ExtensionError(f"git clone {url!r} failed: {reason}") from error

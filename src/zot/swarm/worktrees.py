@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from zot.files import ensure_dir, read_bytes
-from zot.git import MAX_DIFF, Git, GitError, top_level
+from zot.git import MAX_DIFF, Git, GitError, allow, top_level
 from zot.swarm.checkout import (
     Checkout,
     MergeConflict,
@@ -128,10 +128,14 @@ class Worktrees:
             if commit_of(git, f"refs/heads/{branch}") or path.exists():
                 self._clear_unused(git, branch, path)
             try:
-                git.run("worktree", "add", "-q", "-b", branch, str(path), start)
+                words = ("-q", "--no-checkout", "-b", branch, str(path), start)
+                git.run("worktree", "add", *words)
+                # By itself: other parts of the configuration may apply to the agent's branch.
+                git.at(path).run("reset", "-q", "--hard")
                 return
             except GitError:
                 if pause is None:
+                    self._clear_unused(git, branch, path)
                     raise
                 time.sleep(pause)
                 for entry, tree in _entries(git):
@@ -313,7 +317,7 @@ class Worktrees:
                 Checkout(git).settle()
                 shutil.rmtree(git_dir)
             words = ("clone", "-q", "--bare", "--shared", tree.git_dir, git_dir)
-            self._in(tree).run(*words)
+            self._in(tree).run(*words, env=allow("file"))
             git.run("config", "core.bare", "false")
             branch = git.line("symbolic-ref", "--short", "HEAD")
             git.run("read-tree", "--empty")

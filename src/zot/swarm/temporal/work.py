@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from zot.files import ensure_dir
-from zot.git import MAX_DIFF, Git, GitError
+from zot.git import MAX_DIFF, Git, GitError, allow
 from zot.swarm.checkout import remove_stale_lock
 from zot.swarm.snapshot import commit_of, take_snapshot
 from zot.swarm.task import SwarmError
@@ -27,6 +27,10 @@ MAX_HAVE = 64
 CHECKOUT_PAUSES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 8.0, None)
 """Seconds before each retry of a checkout; None: no more retries."""
 NOTHING = "0" * 40
+_FETCH = ("fetch", "-q", "--no-tags")
+_CLONE = ("clone", "-q", "--shared", "--no-checkout", "--template=")
+_PROTOCOLS = ("file", "git", "http", "https", "ssh")
+"""Protocols of the address that the worker's owner may name."""
 
 
 # --- on the worker ------------------------------------------------------------------------------
@@ -54,7 +58,8 @@ class RepositoryCopy:
             git = self._git()
             git.run("init", "-q", "--bare", "--template=", ".")
             if self._source:
-                git.run("fetch", "-q", "--no-tags", self._source, "+refs/heads/*:refs/source/*")
+                refs = "+refs/heads/*:refs/source/*"
+                git.run(*_FETCH, self._source, refs, env=allow(*_PROTOCOLS))
             (self.path / "ready").touch()
 
     def have(self) -> list[str]:
@@ -72,8 +77,7 @@ class RepositoryCopy:
     def clone(self, path: Path, start: TreeOrigin, tip: str, *, is_checkpoint: bool) -> Worktree:
         """Make a checkout of the tip on the agent's branch. A checkpoint holds uncommitted work on
         top of its parent, which is uncommitted again."""
-        git = self._git()
-        git.run("clone", "-q", "--shared", "--no-checkout", "--template=", ".", str(path))
+        self._git().run(*_CLONE, ".", str(path), env=allow("file"))
         inner = Git(str(path), self._environment)
         inner.run("remote", "remove", "origin")
         inner.run("checkout", "-q", "-B", start.branch, tip)

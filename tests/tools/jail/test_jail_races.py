@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,8 +17,8 @@ from support.tools import eventually
 from zot.cancel import Cancel
 from zot.errors import ToolError
 from zot.files import read_own
+from zot.tools.jail import covers, record
 from zot.tools.jail import jail as jail_module
-from zot.tools.jail import record
 from zot.tools.jail.disk import Beneath
 from zot.tools.jail.jail import Jail
 from zot.tools.jail.obeyed import Survey
@@ -335,6 +336,20 @@ def test_what_the_user_made_after_the_kill_stays(
     (root / "x" / ".git").mkdir(parents=True)
     Jail(str(root), os.environ, str(home / "zot"))
     assert (root / "x" / ".git").exists()
+
+
+@needs_bwrap
+def test_what_a_command_made_long_after_a_look_is_not_taken_for_the_users(
+    jail: Jail, supervisor: Supervisor, root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "LATER", 1_000_000_000)
+    monkeypatch.setattr(covers, "TOUCH_EVERY", 0.1)
+    path = record_path(str(home / "zot"), str(root))
+    command = "sleep 3; mkdir -p x/.git; sleep 0.3; touch on; sleep 60"
+    with running(jail, supervisor, command, root / "on"):
+        shutil.copy2(path, home / "killed")  # nobody has a lock on it: as after a kill
+        record.recover(str(home / "killed"), str(root))
+        assert [path.name[:12] for path in (root / "x").iterdir()] == [".git.jailed-"]
 
 
 def test_a_record_in_use_or_of_another_place_changes_nothing(root: Path, home: Path) -> None:

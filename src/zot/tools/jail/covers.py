@@ -21,6 +21,7 @@ import errno
 import os
 import random
 import stat
+import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
@@ -42,6 +43,8 @@ GONE = " (deleted)"
 """Suffix of the path that Linux reports for an open file without a name."""
 COVER = 0o1500
 """Mode of the empty directories that cover missing names; identifies them as made by zot."""
+TOUCH_EVERY = 3.0
+"""Seconds; much less than LATER in record.py, and independent of how long a look takes."""
 TRIES = 10
 """Attempts to list what to cover while other processes change it or use the record."""
 ROUNDS = 200
@@ -67,6 +70,8 @@ class Quiet:
         """Descriptor of each covered thing, and whether it is hidden."""
         self._places: set[tuple[Key, str]] = set()
         """Directory and name of each: a file with several names is covered at each of them."""
+        self._over = threading.Event()
+        self._touching = threading.Thread(target=self._touch, name="jail-touch", daemon=True)
         after = recover(record, survey.root)  # of a zot that was killed
         if after is not None and after.too_deep:
             raise ToolError(too_deep(after, survey.root))
@@ -85,6 +90,7 @@ class Quiet:
         except BaseException:
             self.close()
             raise
+        self._touching.start()
 
     def had(self, thing: Thing) -> bool:
         return self.look.had(thing, self._root)
@@ -106,9 +112,12 @@ class Quiet:
             covers.append((path[len(self._root) + 1 :], *identity(status), is_hidden))
         return covers
 
-    def touch(self) -> None:
-        """Note in the record that something still runs."""
-        self._record.touch()
+    def _touch(self) -> None:
+        """Note in the record, over and over, that something still runs: what a command makes
+        before zot is killed is never much newer than the last touch."""
+        while not self._over.wait(TOUCH_EVERY):
+            with suppress(OSError):
+                self._record.touch()
 
     def is_alone(self) -> bool:
         """Return whether no other jail uses the directory; call it only just before leaving."""
@@ -117,6 +126,9 @@ class Quiet:
     def close(self, *, is_right: bool = True) -> None:
         """`is_right`: all that commands left was renamed; otherwise the record stays valid, and the
         next command or zot goes on with it."""
+        self._over.set()
+        if self._touching.ident is not None:
+            self._touching.join()
         self._open.close()
         if is_right:
             self._record.leave()

@@ -330,7 +330,6 @@ class Jail(Place):
         """Rename what appeared; return notes. Things that were there before this command are left
         to the command that made them, unless nothing else runs here any more (`alone`). `spare`:
         also leave things that a still running command may have made; its result reports them."""
-        quiet.touch()
         running = list(self._commands.values())
         own = {key for keys in self._top.values() for key in keys}
 

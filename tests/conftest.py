@@ -98,3 +98,14 @@ def uncovered_children() -> Iterator[None]:
     finally:
         if config is not None:
             os.environ["COVERAGE_PROCESS_CONFIG"] = config
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int, list[int]]]:
+    """Yield the ends of a pipe, to read and to write, and a list for those that a test closes."""
+    read, write = os.pipe()
+    closed: list[int] = []
+    yield read, write, closed
+    for fd in (read, write):
+        if fd not in closed:
+            os.close(fd)

@@ -144,16 +144,6 @@ def test_an_answer_with_half_a_character_keeps_its_raw_parts():
     assert json.loads(line) == {"id": "a", "x": "\ufffd", "y": ["\ufffd", 1]}
 
 
-@pytest.fixture
-def pipe():
-    read, write = os.pipe()
-    closed = []
-    yield read, write, closed
-    for fd in (read, write):
-        if fd not in closed:
-            os.close(fd)
-
-
 def test_descriptors_above_1023_can_be_waited_for(pipe):
     read, write, _ = pipe
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -2,7 +2,6 @@ import os
 import threading
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.patience import PATIENCE
@@ -11,16 +10,6 @@ from zot import writer as writing
 from zot.cancel import Cancel
 from zot.lines import ready
 from zot.writer import LineWriter
-
-
-@pytest.fixture
-def pipe():
-    read, write = os.pipe()
-    closed = []
-    yield read, write, closed
-    for fd in (read, write):
-        if fd not in closed:
-            os.close(fd)
 
 
 def test_what_is_put_is_written_in_order(pipe):

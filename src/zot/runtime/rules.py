@@ -20,8 +20,8 @@ SHELL_SIGNS = r"[;&|<>$`\\(){}]"
 ends, controls, blanks other than space and tab) count as such, too. As they are refused within
 quotes as well, there is no escape, brace expansion or extended glob such as `@(a|b)`."""
 PIECES = r"'[^']*'|\"[^\"]*\"|[^ \t'\"]"
-"""What a word consists of: quoted texts and single characters. Space and tab separate words in
-bash, in every locale."""
+"""Parts of a word: quoted texts and single characters. Space and tab separate words in bash, in
+every locale."""
 EMPTY = ("''", '""')
 """Quotes around nothing."""
 GLOB_SIGNS = frozenset("*?[")

@@ -64,7 +64,7 @@ _CHECKS: dict[Kind, tuple[str, Callable[[Json], bool]]] = {
         lambda value: isinstance(value, str) and value in LEVEL_WORDS,
     ),
 }
-"""What a value of each kind must be, in words and as a function."""
+"""Requirement for a value of each kind, in words and as a function."""
 
 
 class Setting(Frozen):

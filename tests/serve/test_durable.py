@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -114,17 +115,28 @@ def test_the_model_is_told_of_a_command_that_may_have_taken_effect(durable):
     assert "seconds ago" in second
 
 
-@pytest.mark.parametrize("place", [0, 0.2, 0.5, 0.8, -3, -15])
-def test_a_damaged_row_means_that_a_command_may_have_begun(durable, place):
+def flipped(row: bytes, place: float, bit: int) -> bytes:
+    damaged = bytearray(row)
+    damaged[int(place * len(row)) if 0 <= place < 1 else int(place)] ^= bit
+    return bytes(damaged)
+
+
+DAMAGE = {
+    **{f"bit {place}": partial(flipped, place=place, bit=1) for place in (0, 0.2, 0.5, 0.8, -15)},
+    **{f"feed {bit}": partial(flipped, place=-1, bit=bit) for bit in (1, 0x20, 0x80)},
+    "NULs": lambda row: bytes(len(row) - 1) + b"\n",
+    "NULs to the end": lambda row: bytes(len(row)),
+    "NULs behind": lambda row: row[:100] + bytes(len(row) - 100),
+    "other bytes": lambda row: b"\xff" * (len(row) - 1) + b"\n",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_row_means_that_a_command_may_have_begun(durable, damage):
     killed_in_bash(durable, run="job-1")
     lines = durable.path.read_bytes().splitlines(keepends=True)
-    last = max(n for n, line in enumerate(lines) if b'"effect_started"' in line)
-    row = bytearray(lines[last])
-    row[int(place * len(row)) if 0 <= place < 1 else place] ^= 1
-    assert bytes(row) != lines[last]
-    assert row.endswith(b"\n")
-    lines[last] = bytes(row)
-    durable.path.write_bytes(b"".join(lines))
+    assert b'"effect_started"' in lines[-1]
+    durable.path.write_bytes(b"".join(lines[:-1]) + damage(lines[-1]))
     durable.start().kill()  # whoever looks first must not make it forgotten
     with durable.start() as zot:
         zot.until("done")

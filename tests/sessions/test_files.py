@@ -286,17 +286,33 @@ def test_cut_at_every_byte_of_the_first_record_the_session_starts_afresh(tmp_pat
         assert read_back(path) == ["a"]
 
 
-@pytest.mark.parametrize("tail", [b"\0" * 100, b'{"type":"message"', b"garbage\n", b"\xff\xfe\n"])
-def test_a_bad_last_line_is_kept_beside_the_file(tmp_path, tail):
+def test_a_cut_last_line_is_kept_beside_the_file(tmp_path):
+    tail = b'{"type":"message"'
     path = tmp_path / "s.jsonl"
     good = written(path)
     path.write_bytes(good + tail)
     session, notes = reopened(path)
     assert len(notes) == 1
     assert path.read_bytes() == good
-    assert (tmp_path / "s.jsonl.torn").read_bytes() == tail.rstrip(b"\n") + b"\n"
+    assert (tmp_path / "s.jsonl.torn").read_bytes() == tail + b"\n"
     assert (tmp_path / "s.jsonl.torn").stat().st_mode & 0o777 == 0o600
     session.close()
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 100, b"\0" * 99 + b"\n", b"garbage\n", b"\xff\xfe\n"])
+def test_a_last_line_that_is_no_beginning_of_a_row_stays(tmp_path, tail):
+    path = tmp_path / "s.jsonl"
+    good = written(path)
+    path.write_bytes(good + tail)
+    for _ in range(2):  # the next reader knows of it, too
+        session, notes = reopened(path)
+        assert ["line 5 of" in note for note in notes] == [True]
+        session.close()
+    assert path.read_bytes() == good + tail.rstrip(b"\n") + b"\n"
+    session, _ = reopened(path)
+    session.append(said("next"))
+    session.close()
+    assert read_back(path)[-1] == "next"
 
 
 def test_garbage_in_the_middle_is_named_and_left_where_it_is(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import stat
 import sys
 import time
@@ -37,6 +38,7 @@ _SAFE = (
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must fail below, not hang
 )
+_NOT_CUT = re.compile(rb'[\x00-\x1f]|,"crc":"[0-9a-f]{8}"\}')
 _NEW = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | _SAFE
 
 
@@ -381,9 +383,9 @@ def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
         is_head = number == 1 and any(format.owns(line) for format in formats())
         if reader.meta is None and not reader.entries() and not is_head:
             raise SessionError(f"{path!r} is not a session file: {reader.bad[0][1]}")
-        # Half a row was never acknowledged: its event did not happen. A damaged whole row may
-        # describe anything, and stays.
-        good = line.endswith(b"\n") and _looks_like_row(line)
+        # A cut row was never acknowledged: its event did not happen. A damaged one may describe
+        # anything, and stays.
+        good = not _is_cut(line)
         if not good:
             reader.bad.pop()
             reader.bad_after.pop()
@@ -391,9 +393,11 @@ def _read(fd: int, path: str) -> tuple[Loaded, bytes, SessionReader]:
     return _loaded(reader, format, path, len(torn)), torn, reader
 
 
-def _looks_like_row(line: bytes) -> bool:
-    """Return whether an unreadable line was once a row: damage leaves at least one of these."""
-    return line.startswith(b"{") or line.endswith(b"}\n") or b'":' in line
+def _is_cut(line: bytes) -> bool:
+    """Return whether an unreadable last line is the beginning of a row, as a kill leaves it. A row
+    that was damaged has its line feed or checksum, or bytes that no row has.
+    """
+    return line.startswith(b"{") and not _NOT_CUT.search(line)
 
 
 def _loaded(reader: SessionReader, format: Format, path: str, torn: int) -> Loaded:

@@ -140,6 +140,10 @@ def test_no_secret_of_a_server_is_written_anywhere(tmp_path: Path) -> None:
         ({"args": ["--password", "--verbose", "ab12cd34ef56gh78"]}, {"ab12cd34ef56gh78"}),
         ({"url": "https://h/s/aB3dE5gH7jK9mN1p/m?q=1&sig=s"}, {"aB3dE5gH7jK9mN1p", "s"}),
         ({"oauth": {"client_secret": "c"}}, {"c"}),
+        ({"headers": {"Cookie": "a=1; b=2"}}, {"a=1; b=2", "b=2", "1", "2"}),
+        ({"headers": {"X": 'Digest u="x", r="y"'}}, {'Digest u="x", r="y"', 'u="x", r="y"', *"xy"}),
+        ({"args": ["--cookie", "a=1;b=2"]}, {"a=1;b=2", "1", "2"}),
+        ({"env": {"DB_NAME": "Server=h;Password=p"}}, {"p"}),
     ],
 )
 def test_a_value_is_a_secret_by_where_it_stands(entry: dict, secrets: set[str]) -> None:

@@ -21,6 +21,7 @@ from zot.provider.types import (
     ToolCallStart,
     Usage,
 )
+from zot.runtime import redact
 from zot.runtime.redact import (
     RedactedStream,
     RedactingProvider,
@@ -58,6 +59,27 @@ def test_keys_of_the_file_are_known_as_they_change(redactor, tmp_path):
     assert redactor.text("access-token-01 refresh-token-01") == f"{SECRET_GONE} {SECRET_GONE}"
     (tmp_path / "auth.json").write_text("{")
     assert redactor.text(SECRET) == SECRET_GONE
+
+
+def test_a_replaced_key_stays_known_in_this_process(redactor, tmp_path):
+    file = AuthFile(str(tmp_path))
+    file.put("groq", Credential(api_key="replaced-key-0123"))
+    assert redactor.text("replaced-key-0123") == SECRET_GONE
+    file.put("groq", Credential(api_key="second-key-0123"))
+    other = Redactor((), str(tmp_path))  # of a later agent
+    for each in (redactor, other):
+        assert each.text("replaced-key-0123 second-key-0123") == f"{SECRET_GONE} {SECRET_GONE}"
+    file.remove("groq")
+    assert redactor.text("replaced-key-0123") == SECRET_GONE
+
+
+def test_the_number_of_remembered_keys_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(redact, "MAX_SEEN", 3)
+    redactor, file = Redactor((), str(tmp_path)), AuthFile(str(tmp_path))
+    for number in range(9):
+        file.put("groq", Credential(api_key=f"numbered-key-{number}"))
+        redactor.secrets()
+    assert sorted(redactor.secrets()) == [f"numbered-key-{number}" for number in (6, 7, 8)]
 
 
 @settings(max_examples=100, deadline=None)

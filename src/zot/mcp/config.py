@@ -392,6 +392,8 @@ def _header_secrets(name: str, value: str) -> Iterator[str]:
     yield value
     scheme, _, rest = value.partition(" ")
     yield rest.strip()
+    for _, part in _pairs(value):  # cookies, and parameters of a scheme
+        yield part
     if scheme.lower() == "basic":
         try:
             pair = base64.b64decode(rest.strip(), validate=True).decode("utf-8", "replace")
@@ -406,6 +408,20 @@ def _variable_secrets(name: str, value: str) -> Iterator[str]:
         yield from url_secrets(value)
     elif SECRET_NAME.search(name) or _looks_random(value) or not _is_ordinary(name, value):
         yield value
+    yield from _pair_secrets(value)
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield names and values of `a=1; b=2`."""
+    for part in re.split(r"[;,\s]+", text):
+        name, equals, value = part.partition("=")
+        if equals:
+            yield name, value.strip("\"'")
+
+
+def _pair_secrets(text: str) -> Iterator[str]:
+    """Yield the values with a secret's name, as in `Server=db; Password=...`."""
+    return (value for name, value in _pairs(text) if SECRET_NAME.search(name))
 
 
 def _is_ordinary(name: str, value: str) -> bool:
@@ -421,6 +437,7 @@ def _argument_secrets(args: Sequence[str]) -> Iterable[str]:
             yield from _header_secrets(name, text)
         elif before.startswith("-") and SECRET_NAME.search(before) and not arg.startswith("-"):
             yield arg
+            yield from (part for _, part in _pairs(arg))
         elif equals and SECRET_NAME.search(flag):
             yield value
         elif "://" in arg:

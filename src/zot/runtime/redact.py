@@ -6,6 +6,7 @@ is left alone, whatever it looks like.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -44,6 +45,11 @@ MIN_MIXED = 8
 """Minimum length of a secret with letters and digits, which is not a word."""
 RECHECK_SECONDS = 0.25
 """Seconds after which `recent_secrets` looks at the files again."""
+MAX_SEEN = 500
+"""Number of secrets remembered for each set of files."""
+_seen: dict[tuple[str, ...], dict[str, None]] = {}
+"""Secrets that files had since this process began, newest last, by the paths of the files."""
+_seen_lock = threading.Lock()
 
 
 # --- the secrets -----------------------------------------------------------------------------
@@ -58,7 +64,8 @@ class SecretFile(Frozen):
 
 
 class Redactor:
-    """Known secrets: given values, those now in auth.json, and those of other files."""
+    """Known secrets: given values, and those that auth.json and other files have or had since this
+    process began. A replaced token may still be valid, and stands in backups and old output."""
 
     def __init__(self, values: Iterable[str], home: str, files: Iterable[SecretFile] = ()) -> None:
         self._given = frozenset(filter(is_secret, values))
@@ -105,11 +112,24 @@ class Redactor:
         before, secrets = self._read.get(file, (None, frozenset()))
         if now != before:
             try:
-                secrets = frozenset(filter(is_secret, file.read())) if any(now) else frozenset()
+                found = set(filter(is_secret, file.read())) if any(now) else set()
             except (ZotError, OSError):
-                secrets = frozenset()
+                found = set()
+            secrets = _remember(file.paths, found)
             self._read[file] = now, secrets
         return secrets
+
+
+def _remember(paths: tuple[str, ...], found: set[str]) -> frozenset[str]:
+    """Add the secrets of these files to the ones they had before, and return all of them."""
+    with _seen_lock:
+        seen = _seen.setdefault(paths, {})
+        for secret in found:
+            seen.pop(secret, None)
+            seen[secret] = None
+        while len(seen) > max(MAX_SEEN, len(found)):
+            del seen[next(iter(seen))]
+        return frozenset(seen)
 
 
 def is_secret(text: str) -> bool:

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from zot.errors import ZotError
 from zot.text import printable
@@ -76,6 +77,14 @@ class GitError(ZotError):
     code = "git"
 
 
+class Setting(NamedTuple):
+    scope: str
+    origin: str
+    """`file:` and the path, which may be relative to the directory that git worked in."""
+    name: str
+    value: str
+
+
 class Git:
     """A repository and its working directory."""
 
@@ -114,20 +123,28 @@ class Git:
     def _tamed(self) -> dict[str, str]:
         """Return variables that replace the repository's programs. Read for each command: an agent
         may change the configuration, and parts of it may apply to one branch only."""
-        words = ("config", "--list", "--show-scope", "--name-only", "-z")
-        output = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
         settings = [
-            (name, instead)
-            for scope, name in zip(output[::2], output[1::2], strict=False)
-            if scope in ("local", "worktree")
+            (setting.name, instead)
+            for setting in self.settings()
+            if setting.scope in ("local", "worktree")
             for pattern, instead in _PROGRAMS
-            if re.fullmatch(pattern, name, re.DOTALL)
+            if re.fullmatch(pattern, setting.name, re.DOTALL)
         ]
         variables = {"GIT_CONFIG_COUNT": str(len(settings))}
         for number, (name, instead) in enumerate(settings):
             variables[f"GIT_CONFIG_KEY_{number}"] = name
             variables[f"GIT_CONFIG_VALUE_{number}"] = instead
         return variables
+
+    def settings(self) -> list[Setting]:
+        """Return all settings that git uses here, in order; none where git cannot read them."""
+        words = ("config", "--list", "--show-scope", "--show-origin", "-z")
+        fields = self._run(words, {}, b"").stdout.decode(errors="surrogateescape").split("\0")
+        return [
+            Setting(scope, origin, name, value)
+            for scope, origin, pair in zip(fields[::3], fields[1::3], fields[2::3], strict=False)
+            for name, _, value in (pair.partition("\n"),)
+        ]
 
     def _run(
         self, words: tuple[str, ...], env: Mapping[str, str], stdin: bytes

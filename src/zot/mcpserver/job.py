@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -149,7 +149,7 @@ class McpJob(RuntimeClient):
         planned = plan(replace(options, cwd=there, trust=False), around)
         try:
             if planned.setup.options.jail:
-                _check_jail(there, here)
+                _check_jail(there, here, around.environ)
         except ZotError:
             if planned.session is not None:
                 planned.session.close()
@@ -315,15 +315,16 @@ class McpJob(RuntimeClient):
             )
 
 
-def _check_jail(there: str, here: str) -> None:
+def _check_jail(there: str, here: str, environ: Mapping[str, str]) -> None:
     """Raise ZotError if a caller of a server that is jailed in `here` may not work in `there`."""
-    from zot.tools.jail.jail import check_above
+    from zot.tools.jail.jail import check_above, check_led_to
 
     if not is_below(there, here):
         raise CommandError(
             f"jailed: {there!r} is not below {here!r}, where this server was started with --jail"
         )
     check_above(there, here)
+    check_led_to(there, here, environ)
 
 
 def narrowed(

@@ -37,6 +37,7 @@ from zot.tools.jail.aftermath import sentences, too_deep
 from zot.tools.jail.disk import path_of
 from zot.tools.jail.obeyed import LIST, PROTECTED, Key, Look, Survey, Thing, few_covers
 from zot.tools.jail.record import Record, overlapping, recover
+from zot.tools.jail.targets import Targets
 from zot.tools.jail.walls import Cover
 
 GONE = " (deleted)"
@@ -57,12 +58,19 @@ class Quiet:
     ToolError: something there cannot be protected."""
 
     def __init__(
-        self, survey: Survey, folder: int, record: str, known: Collection[str], hidden: list[str]
+        self,
+        survey: Survey,
+        targets: Targets,
+        folder: int,
+        record: str,
+        known: Collection[str],
+        hidden: list[str],
     ) -> None:
         """`known`: names in the root that are protected anyway; `hidden`: symlink-free paths that
         a command must not even read."""
         self.notes: list[str] = []
         self._root = survey.root
+        self._targets = targets
         self._folder = folder
         self._open = ExitStack()
         self._now: Look | None = None
@@ -82,6 +90,7 @@ class Quiet:
         self._record = opened
         try:
             self.look = self._agreed(survey, hidden)
+            survey.obey(self.look.obeyed)
             self._hold([cover for cover in self.look.covers if cover[0] not in known])
             self._hide(hidden)
             if self._now is None:
@@ -157,7 +166,7 @@ class Quiet:
     def _wrote(self, survey: Survey, hidden: list[str]) -> bool:
         """Look and write the record, while nothing runs in a jail here. Return False if what was
         seen changed meanwhile."""
-        look = survey.look()
+        look = self._targets.look(survey)
         covers = self._listed(look, hidden)
         if covers is None:
             return False
@@ -206,29 +215,12 @@ class Quiet:
         """Return the paths to make read-only."""
         paths = [thing.cover for thing in look.things.values()]
         paths += [*look.linked, *look.closed.values()]
-        for thing in look.things.values():
-            if thing.is_link:
-                paths += self._behind(thing)
         if "" in paths:
             raise ToolError(
                 f"jailed: {self._root!r} cannot be listed; no command runs. Give yourself the"
                 " right to read it (chmod u+rwx), use the other tools, or run zot without --jail"
             )
         return few_covers(paths)
-
-    def _behind(self, thing: Thing) -> list[str]:
-        """Return the target of a symlink if it is inside the root, where a command could write."""
-        link = os.path.join(self._root, thing.path)
-        target = os.path.realpath(link)
-        if not is_below(target, self._root):
-            return []
-        if not os.path.lexists(target) or is_below(link, target):
-            raise ToolError(
-                f"jailed: {link!r} is a symlink that other programs obey, and"
-                f" {target!r} cannot be protected: it is missing, or holds the link; no command"
-                " runs. Remove the link, use the other tools, or run zot without --jail"
-            )
-        return [os.path.relpath(target, self._root)]
 
     def _hold(self, covers: Collection[Cover]) -> None:
         """Open each thing by device and inode, whatever its path is now. Raises ToolError: it is

@@ -151,6 +151,8 @@ class Beneath(Disk):
         self._open_beneath = kernel_open if has_openat2() else walk_open
         self.offered: set[str] = set()
         """Files of zot's outside the root that may be read: the full output of commands."""
+        self.obeyed: Collection[str] = ()
+        """Paths below the root that count as obeyed, whatever their name; nothing is written."""
 
     def __del__(self) -> None:
         if hasattr(self, "folder"):
@@ -281,7 +283,9 @@ class Beneath(Disk):
 
     def _guard(self, below: str, path: str) -> None:
         parts = _parts(below)
-        if any(map(is_obeyed, parts)) or parts[0] in self._protected:
+        inside = "/".join(parts)
+        led_to = any(is_below(inside, obeyed) for obeyed in self.obeyed)
+        if led_to or any(map(is_obeyed, parts)) or parts[0] in self._protected:
             raise self._protected_path(path)
 
     def _protected_path(self, path: str) -> Outside:

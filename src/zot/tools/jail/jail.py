@@ -53,6 +53,7 @@ from zot.tools.jail.obeyed import (
 )
 from zot.tools.jail.record import record_path, recover
 from zot.tools.jail.seccomp import filter_for
+from zot.tools.jail.targets import Targets, led_to, links_above
 from zot.tools.jail.walls import ARGUMENTS, FILTER, MOVED, Cover, packed
 from zot.tools.place import Job, Place
 
@@ -118,6 +119,8 @@ class Jail(Place):
         """Whether bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
         self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
         self._survey = Survey(self.root, self._root_fd)
+        self._targets = Targets(self.root, environ)
+        self._knows_targets = False
         self._looking = threading.Lock()
         """Guards the survey, the quiet state and its users."""
         self._quiet: Quiet | None = None
@@ -147,6 +150,11 @@ class Jail(Place):
     # --- files -------------------------------------------------------------------------------
 
     def _folder(self, path: Path, create: bool) -> tuple[int, str]:
+        with self._looking:
+            if self._quiet is None and not self._knows_targets:
+                self._targets.look(self._survey)
+                self._knows_targets = True
+        self._beneath.obeyed = self._survey.obeyed
         return self._beneath.place(str(path), create=create)
 
     def missing(self, path: Path) -> str:
@@ -269,7 +277,7 @@ class Jail(Place):
                 record = record_path(self.zot_home, self.root)
                 try:
                     self._quiet = Quiet(
-                        self._survey, self._root_fd, record, self._protected, hidden
+                        self._survey, self._targets, self._root_fd, record, self._protected, hidden
                     )
                 except OSError as error:
                     raise paths.failed(f"jailed: cannot use {record!r}", error) from error
@@ -495,6 +503,28 @@ def check_above(root: str, top: str = "") -> None:
         raise ConfigError(
             f"jailed: {root!r}{what} is protected: other programs run or obey what is written"
             " there, outside of the jail; choose the project's directory, or one with its code"
+        )
+    for link, target in links_above(root):
+        if is_below(root, target):
+            raise ConfigError(
+                f"jailed: {root!r} is protected: other programs obey {link!r}, which leads there;"
+                " choose the directory above, or another one"
+            )
+
+
+def check_led_to(root: str, top: str, environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if something that other programs obey, anywhere below `top`, leads into
+    the directory, and a jail of the directory alone would not know of it."""
+    try:
+        unknown = led_to(top, environ) - led_to(root, environ)
+    except OSError as error:
+        raise ConfigError(f"jailed: cannot look into {root!r}: {paths.reason(error)}") from error
+    for path in unknown:
+        if not (is_below(path, root) or is_below(root, path)):
+            continue
+        raise ConfigError(
+            f"jailed: {path!r} is protected: a symlink or a setting that other programs obey leads"
+            f" there, from outside of {root!r}; choose the directory {top!r}"
         )
 
 

@@ -92,7 +92,7 @@ class Thing(NamedTuple):
     def cover(self) -> str:
         """The path that must be read-only to keep the thing unchanged."""
         folder, _, name = self.path.rpartition("/")
-        return self.path if is_obeyed(name) else folder or self.path
+        return (folder or self.path) if name == "HEAD" else self.path
 
 
 class Listed(NamedTuple):
@@ -122,6 +122,8 @@ class Look(NamedTuple):
     """Directories that could not be listed until this look changed their mode."""
     covers: tuple[tuple[str, int, int, bool], ...] = ()
     """In a record: what all jails of the tree must cover (walls.py: Cover)."""
+    obeyed: tuple[str, ...] = ()
+    """Paths below the root that counted as obeyed, whatever their name."""
 
     def had(self, thing: Thing, root: str) -> bool:
         """Return whether the thing was there. After an unfinished look, an unchanged thing counts
@@ -148,6 +150,15 @@ class Survey:
         self.root = root
         self._folder = folder
         self._known: dict[str, Listed] = {}
+        self.obeyed: frozenset[str] = frozenset()
+        """Paths below the root that count as obeyed, whatever their name (targets.py)."""
+
+    def obey(self, paths: Iterable[str]) -> bool:
+        """Set these paths as obeyed; return False if they are so already."""
+        before, self.obeyed = self.obeyed, frozenset(paths)
+        for path in before ^ self.obeyed:
+            self._known.pop(os.path.dirname(path), None)
+        return before != self.obeyed
 
     def look(
         self,
@@ -187,7 +198,8 @@ class Survey:
         self._known = seen if "" in within else {**self._known, **seen}
         things = {thing.key: thing for listed in seen.values() for thing in listed.things}
         linked = _linked_outside(seen.values())
-        return Look(things, shut, linked, began, not waiting, tuple(opened))
+        obeyed = tuple(sorted(self.obeyed))
+        return Look(things, shut, linked, began, not waiting, tuple(opened), obeyed=obeyed)
 
     def _listed(self, path: str) -> Listed:
         now = time.time_ns()
@@ -198,7 +210,7 @@ class Survey:
         try:
             status = os.fstat(fd)
             with os.scandir(fd) as entries:
-                listed = _read(path, status, entries)
+                listed = _read(path, status, entries, self.obeyed)
         finally:
             os.close(fd)
         is_fresh = status.st_ctime_ns > now - FRESH
@@ -241,12 +253,18 @@ class Survey:
         return True
 
 
-def _read(path: str, status: os.stat_result, entries: Iterable[os.DirEntry[str]]) -> Listed:
+def _read(
+    path: str,
+    status: os.stat_result,
+    entries: Iterable[os.DirEntry[str]],
+    obeyed: Collection[str],
+) -> Listed:
     folders, things, linked, names = [], [], [], {}
     for entry in entries:
         below = os.path.join(path, entry.name)
         names[entry.name] = entry
-        if not is_obeyed(entry.name) and entry.is_dir(follow_symlinks=False):
+        is_thing = is_obeyed(entry.name) or below in obeyed
+        if not is_thing and entry.is_dir(follow_symlinks=False):
             folders.append(entry.name)
             continue
         try:
@@ -254,7 +272,7 @@ def _read(path: str, status: os.stat_result, entries: Iterable[os.DirEntry[str]]
             file = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # it went away; still look at the other entries
-        if is_obeyed(entry.name):
+        if is_thing:
             things.append(Thing(below, identity(file), entry.is_symlink()))
         elif stat.S_ISREG(file.st_mode) and file.st_nlink > 1:
             linked.append((identity(file), file.st_nlink, below))

@@ -67,6 +67,7 @@ class Record:
             "things": [(thing.path, *key, thing.is_link) for key, thing in look.things.items()],
             "closed": [(path, *key) for key, path in look.closed.items()],
             "covers": look.covers,
+            "obeyed": look.obeyed,
         }
         data = IN_USE + json.dumps(content).encode()
         os.pwrite(self._fd, data, 0)  # in place: cheaper than allocating new blocks each time
@@ -133,7 +134,9 @@ def _put_right(root: str, before: Look, ended: int) -> Aftermath:
             return is_gone(error)
 
     try:
-        return put_right(Survey(root, folder), folder, is_old, before)
+        survey = Survey(root, folder)
+        survey.obey(before.obeyed)
+        return put_right(survey, folder, is_old, before)
     finally:
         os.close(folder)
 
@@ -172,7 +175,7 @@ def _parsed(data: bytes) -> tuple[str, Look]:
             (path, device, inode, is_hidden) for path, device, inode, is_hidden in content["covers"]
         )
         look = Look(known, closed, [], content["began"], content["finished"], covers=covers)
-        return content["root"], look
+        return content["root"], look._replace(obeyed=tuple(content["obeyed"]))
     except (ValueError, TypeError, KeyError):  # not written yet, or cut by a full disk
         return "", Look({}, {}, [], 0, finished=True)
 

@@ -336,7 +336,7 @@ def outcome(hunk: Hunk, sent: Sent, crlf: bool) -> tuple[str, str]:
         return (text.replace("\n", "\r\n") if crlf else text).encode()
 
     try:
-        edits = replace.parse({"oldText": sent.old, "newText": sent.new})
+        edits = replace.parse({"edits": [{"oldText": sent.old, "newText": sent.new}]})
         after = replace.apply(file(hunk.file), edits, "file").content
     except ToolError as error:
         return "refused", str(error)

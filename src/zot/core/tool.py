@@ -70,9 +70,10 @@ class Reconciled(Frozen):
 
 
 class Tool(Protocol):
-    """A tool the model can call. Optional attributes: `replay: Replay` (default: never run again),
-    and `side_by_side: bool` for a tool that only reads, or may for another reason run in its own
-    thread beside other such calls of the same turn."""
+    """A tool the model can call. Optional attributes: `replay: Replay` (default: never run again);
+    `side_by_side: bool` for a tool that only reads, or may for another reason run in its own
+    thread beside other such calls of the same turn; `renamed: Renaming` for a tool whose arguments
+    have other names, too."""
 
     @property
     def name(self) -> str:
@@ -95,11 +96,16 @@ class Tool(Protocol):
         """
 
 
+Renaming = Callable[[dict[str, Json]], tuple[dict[str, Json], list[str]]]
+"""Returns arguments under the names of the schema, and notes on what was changed."""
+
+
 class WrappedTool:
     """Base for tools that wrap another tool under its name."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
+        self.renamed = renaming_of(tool)
         self.name, self.description, self.schema = tool.name, tool.description, tool.schema
 
 
@@ -116,6 +122,10 @@ def can_reconcile(tool: object) -> TypeGuard[ReconcilingTool]:
 
 def is_side_by_side(tool: Tool) -> bool:
     return getattr(tool, "side_by_side", False) is True
+
+
+def renaming_of(tool: object) -> Renaming | None:
+    return getattr(tool, "renamed", None)
 
 
 def replay_of(tool: Tool) -> Replay:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
-from zot.core import check, events
+from zot.core import arguments, check, events
 from zot.core.events import Event, ToolStatus
 from zot.core.hook import Allow, Block, Decider, Hook, HookContext, Permission, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
@@ -27,6 +27,7 @@ from zot.core.tool import (
     as_output,
     failed,
     is_side_by_side,
+    renaming_of,
     replay_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
@@ -96,7 +97,9 @@ class _Attempt:
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.args = call.args
-        """Arguments after the guards consulted so far."""
+        """Arguments after their repair and the guards consulted so far."""
+        self.repaired: list[str] = []
+        """Notes on what was repaired in the model's arguments."""
         self.executed = False
         self.started = time.monotonic()
         self.seconds = 0.0
@@ -189,6 +192,13 @@ class Toolbox:
     def get(self, name: str) -> Tool | None:
         return self._tools.get(name)
 
+    def _named(self, call: ToolCall) -> ToolCall:
+        """Return the call under the tool's own name: some models write `Bash`."""
+        if call.name in self._tools:
+            return call
+        near = [name for name in self._tools if name.lower() == call.name.lower()]
+        return replace(call, name=near[0]) if len(near) == 1 else call
+
     def run(
         self, calls: Sequence[ToolCall], io: BatchIO, known: Mapping[str, ToolResult] = {}
     ) -> None:
@@ -223,7 +233,7 @@ class Toolbox:
         """Return the calls in order, grouping neighbours that may run side by side."""
         groups: list[list[_Attempt]] = []
         before = False
-        for call in calls:
+        for call in map(self._named, calls):
             tool = self._tools.get(call.name)
             now = tool is not None and is_side_by_side(tool)
             if not (now and before) or len(groups[-1]) == AT_ONCE:
@@ -276,7 +286,7 @@ class Toolbox:
             ToolError: it failed, or was refused.
             Cancelled: it was aborted.
         """
-        attempt = _Attempt(call)
+        attempt = _Attempt(self._named(call))
         self._prepare(attempt, _Alone(cancel, emit, changing_file))
         assert attempt.work is not None
         return attempt.work()
@@ -302,11 +312,11 @@ class Toolbox:
             begun.state,
         )
         attempt.executed = True
-        attempt.work = partial(self._output, call, tool, args, context, notes)
+        attempt.work = partial(self._output, attempt, tool, args, context, notes)
 
     def _output(
         self,
-        call: ToolCall,
+        attempt: _Attempt,
         tool: Tool,
         args: dict[str, object],
         context: ToolContext,
@@ -315,17 +325,22 @@ class Toolbox:
         try:
             output = as_output(tool.run(args, context))
         except ToolBlocked as error:
-            self._tell(call, Permission("denied", "policy", "tool_execution", str(error)))
+            denied = Permission("denied", "policy", "tool_execution", str(error))
+            self._tell(attempt.call, denied)
             raise
         content = output.content or (Text("(no output)"),)
-        return replace(output, content=(*content, *notes))
+        details = output.details
+        if attempt.repaired:
+            details = {**(details or {}), "repaired": attempt.repaired}
+        return replace(output, content=(*content, *notes), details=details)
 
     def _guarded(
         self, attempt: _Attempt, tool: Tool, io: CallIO
     ) -> tuple[dict[str, object], list[Text]]:
         """Return the arguments, checked against the schema and allowed by every guard, and notes
         for the model."""
-        call, args, notes = attempt.call, self._checked(attempt.call, tool), list[Text]()
+        call, notes = attempt.call, list[Text]()
+        args = attempt.args = self._fitted(attempt, tool)
         context = HookContext(io.cancel, io.emit)
         source: Decider = "yolo"
         for hook in self._hooks:
@@ -359,18 +374,39 @@ class Toolbox:
             except Exception as error:  # listeners must not affect the decision
                 report_bug(error)
 
+    def _fitted(self, attempt: _Attempt, tool: Tool) -> dict[str, object]:
+        """Return the model's arguments, repaired if they do not fit the tool."""
+        args, rename = attempt.call.args, renaming_of(tool)
+        if args is None:
+            args = arguments.parsed(attempt.call.raw)
+            attempt.repaired.append("the JSON of the arguments")
+        elif (not rename or args.keys() <= tool.schema["properties"].keys()) and (
+            self._problem(args, tool) is None
+        ):
+            return args
+        if args is not None and rename is not None:
+            args, notes = rename(args)
+            attempt.repaired += notes
+        if args is not None:
+            args, notes = arguments.fitted(args, tool.schema)
+            attempt.repaired += notes
+        return self._checked(replace(attempt.call, args=args), tool)
+
     def _checked(self, call: ToolCall, tool: Tool) -> dict[str, object]:
         if call.args is None:
             raise ToolError(
                 f"the arguments of {call.name!r} are not a JSON object: {call.raw[:200]!r}; "
                 "call the tool again with valid arguments"
             )
+        if wrong := self._problem(call.args, tool):
+            raise ToolError(f"invalid arguments for {call.name!r}: {wrong}")
+        return call.args
+
+    def _problem(self, args: dict[str, Json], tool: Tool) -> str | None:
         schema, checker = tool.schema, self._checkers.get(tool.name)
         if checker is None or checker.schema is not schema:
             checker = self._checkers[tool.name] = check.Checker(schema)
-        if wrong := checker.problem(call.args):
-            raise ToolError(f"invalid arguments for {call.name!r}: {wrong}")
-        return call.args
+        return checker.problem(args)
 
 
 def _supervised(step: Callable[[], ToolOutput | None]) -> Outcome | None:

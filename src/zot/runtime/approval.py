@@ -384,4 +384,5 @@ def preview(call: ToolCall) -> str:
 def _change(edit: dict[str, object]) -> str:
     removed = (f"- {line}" for line in str(edit.get("oldText", "")).split("\n"))
     added = (f"+ {line}" for line in str(edit.get("newText", "")).split("\n"))
-    return "\n".join([*removed, *added])
+    everywhere = ["(every occurrence)"] if edit.get("replaceAll") is True else []
+    return "\n".join([*everywhere, *removed, *added])

@@ -31,7 +31,7 @@ def _property(kind: str, description: str) -> dict[str, Json]:
 
 EDIT = {
     "type": "object",
-    "properties": {"oldText": TEXT, "newText": TEXT},
+    "properties": {"oldText": TEXT, "newText": TEXT, "replaceAll": {"type": "boolean"}},
     "required": ["oldText", "newText"],
 }
 JAILED = " Jailed: only the working directory can be written, without .git; no network."
@@ -53,7 +53,7 @@ SPECS: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     ),
     "edit": (
         "Replace exact text in a file. Each oldText must occur exactly once in the file as it is"
-        " now; edits must not overlap.",
+        " now, except with replaceAll; edits must not overlap.",
         {"path": TEXT, "edits": {"type": "array", "items": EDIT}},
         ["path", "edits"],
     ),
@@ -213,6 +213,12 @@ class Builtin:
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         tool: Tool = self._made()
         return tool.run(args, context)
+
+    def renamed(self, args: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:
+        """Return the arguments under the names of the schema, and notes on what was changed."""
+        from zot.tools import arguments  # a room that few runs need
+
+        return arguments.renamed(self.name, args)
 
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Check whether an earlier call took effect; only for tools with `replay` "reconcile"."""

@@ -21,7 +21,7 @@ from zot.cancel import Cancel
 from zot.errors import Cancelled, ToolError
 from zot.tools.edit import files
 from zot.tools.edit.edit import Edit, Write
-from zot.tools.edit.replace import apply
+from zot.tools.edit.replace import Replacement, apply
 from zot.tools.edit.text import Normalized, diff
 
 
@@ -102,7 +102,7 @@ def test_the_search_for_the_nearest_text_is_bounded(edit: Edit, tmp_path: Path) 
     [
         ({}, "at least one edit is required"),
         ({"edits": []}, "at least one edit is required"),
-        ({"edits": "nonsense"}, "edits must be a list"),
+        ({"edits": "nonsense"}, "at least one edit"),
         ({"edits": [5]}, "edit 1: must be an object"),
         ({"edits": [{"oldText": "a"}]}, "edit 1: oldText and newText must be strings"),
         ({"edits": [pair("", "x")]}, "edit 1: oldText must not be empty"),
@@ -120,20 +120,14 @@ def test_edits_that_make_no_sense(
         call(edit, path="f", **args)
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        {"oldText": "a", "newText": "b"},
-        {"edits": '[{"oldText": "a", "newText": "b"}]'},
-        {"edits": {"oldText": "a", "newText": "b"}},
-    ],
-)
-def test_other_forms_of_the_arguments_are_understood(
-    edit: Edit, tmp_path: Path, args: dict[str, object]
-) -> None:
-    (tmp_path / "f").write_text("a")
-    call(edit, path="f", **args)
-    assert (tmp_path / "f").read_text() == "b"
+def test_replace_all_replaces_every_occurrence(edit: Edit, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("aaa b aaa\n")
+    call(edit, path="f", edits=[{**pair("aa", "x"), "replaceAll": True}])
+    assert (tmp_path / "f").read_text() == "xa b xa\n"
+    with pytest.raises(ToolError, match="edits 1 and 2 overlap"):
+        call(edit, path="f", edits=[{**pair("x", "y"), "replaceAll": True}, pair("a b x", "z")])
+    with pytest.raises(ToolError, match="not found"):
+        call(edit, path="f", edits=[{**pair("q", "y"), "replaceAll": True}])
 
 
 def test_a_file_that_is_not_there(edit: Edit) -> None:
@@ -427,7 +421,7 @@ def test_an_edit_is_a_replacement_and_touches_nothing_else(
 ) -> None:
     marked_old, marked_new = f"<{old}>", f"[{new}]"
     content = f"{before}{word}{marked_old}{after}".encode()
-    edited = apply(content, [(_lf(marked_old), _lf(marked_new))], "f").content
+    edited = apply(content, [Replacement(_lf(marked_old), _lf(marked_new))], "f").content
     head, tail = f"{before}{word}".encode(), after.encode()
     assert edited.startswith(head)
     assert edited.endswith(tail)
@@ -443,7 +437,7 @@ def test_an_edit_is_a_replacement_and_touches_nothing_else(
 def test_many_edits_are_the_same_in_any_order(content: str, words: list[tuple[str, str]]) -> None:
     marks = [(f"<{n}:{old}>", f"[{n}:{new}]") for n, (old, new) in enumerate(words)]
     text = content + "".join(f"{old}\n" for old, _ in marks)
-    edits = [(old.encode(), new.encode()) for old, new in marks]
+    edits = [Replacement(old.encode(), new.encode()) for old, new in marks]
     expected = text
     for old, new in marks:
         expected = expected.replace(old, new)

@@ -10,7 +10,7 @@ from tests.support.around import place_at
 from zot.errors import ToolError
 from zot.tools.edit.edit import Edit
 from zot.tools.edit.lenient import PLAIN, columns, key
-from zot.tools.edit.replace import apply
+from zot.tools.edit.replace import Replacement, apply
 
 FILE = """\
 import os
@@ -27,7 +27,7 @@ class Job:
 
 
 def edited(file: str, old: str, new: str) -> str:
-    return apply(file.encode(), [(old.encode(), new.encode())], "f").content.decode()
+    return apply(file.encode(), [Replacement(old.encode(), new.encode())], "f").content.decode()
 
 
 @pytest.mark.parametrize(
@@ -167,12 +167,13 @@ def test_a_place_with_fewer_blank_lines_than_the_old_text_is_not_the_better_one(
 
 def test_crlf_a_byte_order_mark_and_odd_bytes_survive() -> None:
     file = b"\xef\xbb\xbfone  two\r\n\xff three\r\nfour\n"
-    after = apply(file, [(b"one two\n", b"one 2\n")], "f").content
+    after = apply(file, [Replacement(b"one two\n", b"one 2\n")], "f").content
     assert after == b"\xef\xbb\xbfone  2\r\n\xff three\r\nfour\n"
 
 
 def test_lenient_and_exact_edits_of_one_call_do_not_overlap() -> None:
-    edits = [(b"def stop(self):\n    pass", b"def stop(self):\n    go()"), (b"pass\n", b"x\n")]
+    stop = Replacement(b"def stop(self):\n    pass", b"def stop(self):\n    go()")
+    edits = [stop, Replacement(b"pass\n", b"x\n")]
     with pytest.raises(ToolError, match="edits 1 and 2 overlap"):
         apply(FILE.encode(), edits, "f")
 

@@ -53,8 +53,8 @@ class Edit(PlacedTool):
         if now is None:
             return Reconciled("unknown", f"{name} does not exist.")
         text = now.replace(b"\r\n", b"\n")
-        old = sum(before in text for before, _ in edits)
-        new = sum(bool(after) and after in text for _, after in edits)
+        old = sum(edit.old in text for edit in edits)
+        new = sum(bool(edit.new) and edit.new in text for edit in edits)
         return Reconciled(
             "unknown",
             f"In {name} now: the old text of {old} and the new text of {new} of "

@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import time
-
-import msgspec
+from typing import NamedTuple
 
 from zot.errors import ToolError
 from zot.provider.types import Json
@@ -24,38 +23,37 @@ NEAREST_LINES = 15
 SHOWN_MATCHES = 10
 SHOWN_SPOTS = 3
 
-Edits = list[tuple[bytes, bytes]]
+
+class Replacement(NamedTuple):
+    old: bytes
+    new: bytes
+    every: bool = False
+    """Replace every occurrence instead of the only one."""
+
+
+Edits = list[Replacement]
 
 
 def parse(args: dict[str, Json]) -> Edits:
-    """Parse the edits of a call: a list, that list as JSON text, or one oldText and newText."""
+    """Return the edits of a call of the `edit` tool."""
     edits = args.get("edits")
-    if isinstance(edits, str):
-        try:
-            edits = msgspec.json.decode(edits)
-        except msgspec.DecodeError as error:
-            raise ToolError(f"edits must be a list of oldText and newText: {error}") from error
-    if edits is None and "oldText" in args:
-        edits = [{"oldText": args["oldText"], "newText": args.get("newText")}]
-    if isinstance(edits, dict):
-        edits = [edits]
     if not isinstance(edits, list) or not edits:
         raise ToolError("at least one edit is required")
-    return [_pair(edit, number) for number, edit in enumerate(edits, 1)]
+    return [_parse_one(edit, number) for number, edit in enumerate(edits, 1)]
 
 
-def _pair(edit: Json, number: int) -> tuple[bytes, bytes]:
+def _parse_one(edit: Json, number: int) -> Replacement:
     if not isinstance(edit, dict):
         raise ToolError(f"edit {number}: must be an object with oldText and newText")
     old, new = edit.get("oldText"), edit.get("newText")
     if not isinstance(old, str) or not isinstance(new, str):
         raise ToolError(f"edit {number}: oldText and newText must be strings")
-    pair = _bytes(old), _bytes(new)
-    if not pair[0]:
+    parsed = Replacement(_bytes(old), _bytes(new), edit.get("replaceAll") is True)
+    if not parsed.old:
         raise ToolError(f"edit {number}: oldText must not be empty")
-    if pair[0] == pair[1]:
+    if parsed.old == parsed.new:
         raise ToolError(f"edit {number}: oldText equals newText")
-    return pair
+    return parsed
 
 
 def _bytes(value: str) -> bytes:
@@ -87,15 +85,20 @@ def apply(before: bytes, edits: Edits, name: str) -> Applied:
     content = Normalized(before)
     page: list[SearchedText] = []  # made for the first text without an exact match
     matches: list[tuple[int, int, int, Match]] = []
-    for number, (old, new) in enumerate(edits, 1):
-        match = _exact(content.text, old, new, f"edit {number}: oldText", name)
+    for number, (old, new, every) in enumerate(edits, 1):
+        what = f"edit {number}: oldText"
+        if every and (found := _every(content.text, old, new)):
+            matches += [(match.start, match.end, number, match) for match in found]
+            continue
+        match = _exact(content.text, old, new, what, name)
         if match is None:
             page = page or [_page(content.text)]
-            match = _lenient(page[0], old, new, f"edit {number}: oldText", name)
+            match = _lenient(page[0], old, new, what, name)
         matches.append((match.start, match.end, number, match))
     matches.sort(key=lambda row: row[:3])
     for (_, end, first, _), (start, _, second, _) in itertools.pairwise(matches):
         if start < end:
+            first, second = sorted((first, second))
             raise ToolError(f"edits {first} and {second} overlap; merge them into one edit")
     after = content.replace([change for *_, match in matches for change in match.changes])
     notes = tuple(f"edit {number}: {match.note}" for *_, number, match in matches if match.note)
@@ -111,6 +114,17 @@ def _page(content: bytes) -> SearchedText:
 
 def _decoded(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
+
+
+def _every(content: bytes, old: bytes, new: bytes) -> list[Match]:
+    """Return all places of the old text that do not overlap, from the start."""
+    matches: list[Match] = []
+    at = content.find(old)
+    while at >= 0:
+        end = at + len(old)
+        matches.append(Match(at, end, [(at, end, new)]))
+        at = content.find(old, end)
+    return matches
 
 
 def _exact(content: bytes, old: bytes, new: bytes, what: str, name: str) -> Match | None:
@@ -133,7 +147,7 @@ def _exact(content: bytes, old: bytes, new: bytes, what: str, name: str) -> Matc
     more = ", ..." if count > len(positions) else ""
     raise ToolError(
         f"{what} matches {count} times (must be unique) in {name}:"
-        f" at lines {lines}{more}; include more of the text around it"
+        f" at lines {lines}{more}; include more of the text around it, or set replaceAll"
     )
 
 

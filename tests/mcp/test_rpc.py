@@ -44,9 +44,18 @@ def test_a_tool_of_a_server_is_called_and_its_progress_told(tmp_path, home):
 
 def test_a_call_with_wrong_arguments_does_not_reach_the_server(tmp_path, home):
     configure(home / "mcp.json", test=entry())
-    with Zot(tmp_path, [call("mcp__test__echo", text=7), "bye"]) as zot:
+    with Zot(tmp_path, [call("mcp__test__echo", text=["a"]), "bye"]) as zot:
         (result,) = results(zot.prompt())
         assert result["is_error"] and "must be of type string" in said(result)
+
+
+def test_a_required_argument_with_a_default_is_filled_in(tmp_path, home):
+    schema = {"type": "object", "properties": {"text": {"type": "string", "default": "css"}}}
+    echo = {"name": "echo", "inputSchema": {**schema, "required": ["text"]}}
+    configure(home / "mcp.json", test=entry(tools=[echo]))
+    with Zot(tmp_path, [call("mcp__test__echo"), call("mcp__test__echo", text=7), "bye"]) as zot:
+        frames = results(zot.prompt())
+        assert [said(frame) for frame in frames] == ["you said css", "you said 7"]
 
 
 def test_an_abort_in_a_call_ends_the_run_and_the_server_stays(tmp_path, home):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
+from zot.core.arguments import fitted
 from zot.core.check import problem
 from zot.core.image import MAX_IMAGE, checked_image
 from zot.core.tool import ToolContext, ToolOutput
@@ -106,6 +107,8 @@ class McpProxy:
             case _:
                 tool = self._named(args)
                 arguments: dict[str, Json] = args.get("arguments") or {}
+                if problem(arguments, tool.info.schema):
+                    arguments, _ = fitted(arguments, tool.info.schema)
                 if wrong := problem(arguments, tool.info.schema):
                     raise ToolError(f"{wrong}\n{_described(tool)}")
                 return tool.run(arguments, context)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
-from zot.core import arguments, check, events
+from zot.core import check, events
 from zot.core.events import Event, ToolStatus
 from zot.core.hook import Allow, Block, Decider, Hook, HookContext, Permission, ReplaceArgs, asked
 from zot.core.session import Body, Entry, ResultNote
@@ -377,13 +377,14 @@ class Toolbox:
     def _fitted(self, attempt: _Attempt, tool: Tool) -> dict[str, object]:
         """Return the model's arguments, repaired if they do not fit the tool."""
         args, rename = attempt.call.args, renaming_of(tool)
+        known = not rename or (args or {}).keys() <= tool.schema["properties"].keys()
+        if args is not None and known and self._problem(args, tool) is None:
+            return args
+        from zot.core import arguments  # a room that few runs need
+
         if args is None:
             args = arguments.parsed(attempt.call.raw)
             attempt.repaired.append("the JSON of the arguments")
-        elif (not rename or args.keys() <= tool.schema["properties"].keys()) and (
-            self._problem(args, tool) is None
-        ):
-            return args
         if args is not None and rename is not None:
             args, notes = rename(args)
             attempt.repaired += notes

@@ -70,6 +70,7 @@ ROW_THINKING = {
     "openrouter": "openrouter",
     "together": "together",
 }
+ROW_SHORT_CACHE = {"fireworks", "together", "xai"}
 ROW_REPLAYS = {"deepseek", "kimi", "moonshot", "openrouter", "zai"}
 # litellm's key is its provider name, a slash and the id, except for those that it lists bare.
 BARE = {"anthropic", "openai"}
@@ -117,16 +118,88 @@ def read_package(tarball: Path) -> tuple[str, str, dict[str, list[dict]]]:
     return manifest["version"], published[:10], found
 
 
-def price_of(row: dict) -> list[float] | None:
+SERVICES = ("flex", "priority", "batches", "ultrafast")
+WORDS = {"batches": "batch"}
+
+
+def price_of(cost: dict, other: dict, above: str, long_factor: float) -> list[float]:
+    """The fields of Rates. A price of nought for cached tokens is how the source writes "not
+    known": litellm may know it, and else they are billed like other input.
+
+    `above`: the end of litellm's keys for this tier. `long_factor`: on the price of input for
+    entries that are cached for an hour, where litellm says nothing.
+    """
+    input, output = cost["input"], cost["output"]
+    read = cost["cacheRead"] or per_million(other, f"cache_read_input_token_cost{above}", input)
+    written = "cache_creation_input_token_cost"
+    write = cost["cacheWrite"] or per_million(other, f"{written}{above}") or input
+    prices = [input, output, read, write]
+    names = (f"{written}_above_{hours}hr{above}" for hours in (1, 12))
+    long = next((per_million(other, name) for name in names if name in other), None)
+    if long is not None or long_factor:
+        prices.append(input * long_factor if long is None else long)
+    return [round(price, 6) for price in prices]
+
+
+def per_million(other: dict, key: str, without: float = 0.0) -> float:
+    value = other.get(key)
+    return without if value is None else value * 1_000_000
+
+
+def prices_of(row: dict, other: dict) -> dict:
+    """The price and its tiers; nothing when the price is not known."""
     cost = row["cost"]
-    prices = [cost["input"], cost["output"], cost["cacheRead"], cost["cacheWrite"]]
+    prices = [cost[kind] for kind in ("input", "output", "cacheRead", "cacheWrite")]
     # Zero for both is how the source writes "not known" or "part of a subscription"; a model
     # that says in its name that it is free is the exception.
     if not any(prices[:2]) and "free" not in row["id"].lower():
-        return None
+        return {}
     if any(price < 0 for price in prices):
-        return None
-    return [round(price, 6) for price in prices]
+        return {}
+    is_claude = "claude" in row["id"] and any(prices)
+    long_factor = 2.0 if is_claude else 0.0
+    tiers = []
+    for tier in cost.get("tiers") or tiers_of(other):
+        above = tier["inputTokensAbove"]
+        end = f"_above_{above // 1000}k_tokens"
+        tiers.append([above, *price_of(tier, other, end, long_factor)])
+    tiers.sort()
+    return {
+        "price": price_of(cost, other, "", long_factor),
+        "tiers": tiers or None,
+        "services": services_of(other) or None,
+    }
+
+
+def tiers_of(other: dict) -> list[dict]:
+    """litellm's tiers by the size of the input, in the words of the package."""
+    tiers = []
+    for key in filter(tier_key, other):
+        end = key.removeprefix(KINDS[0])
+        size = end.removeprefix("_above_").removesuffix("k_tokens")
+        theirs = [per_million(other, f"{kind}{end}") for kind in KINDS]
+        names = ("input", "output", "cacheRead", "cacheWrite")
+        tiers.append(
+            {"inputTokensAbove": int(size) * 1000, **dict(zip(names, theirs, strict=True))}
+        )
+    return tiers
+
+
+def services_of(other: dict) -> dict:
+    """Factors on input, output and cache read of the provider's other ways to serve a request."""
+    kinds = ("input_cost_per_token", "output_cost_per_token", "cache_read_input_token_cost")
+    found = {}
+    for service in SERVICES:
+        pairs = [(other.get(f"{kind}_{service}"), other.get(kind)) for kind in kinds]
+        factors = [price / usual if price and usual else None for price, usual in pairs]
+        if factors[0] is not None:
+            found[WORDS.get(service, service)] = [
+                round(factors[0] if factor is None else factor, 6) for factor in factors
+            ]
+    for word, factor in (other.get("provider_specific_entry") or {}).items():
+        if isinstance(factor, int | float):
+            found[word] = [factor] * 3
+    return found
 
 
 def compat_of(name: str, row: dict) -> dict:
@@ -150,17 +223,28 @@ def compat_of(name: str, row: dict) -> dict:
         ours["effort"] = theirs["supportsReasoningEffort"]
     if theirs.get("allowEmptySignature") and name != "vercel":
         ours["empty_signature"] = True
+    if theirs.get("zaiToolStream"):
+        ours["tool_stream"] = True
+    return ours | cache_compat_of(name, theirs)
+
+
+def cache_compat_of(name: str, theirs: dict) -> dict:
+    ours: dict = {}
     if theirs.get("supportsCacheControlOnTools") is False:
         ours["cache_tools"] = False
     if theirs.get("cacheControlFormat") == "anthropic":
         ours["cache_marks"] = True
-    if theirs.get("zaiToolStream"):
-        ours["tool_stream"] = True
+    if theirs.get("supportsExplicitPromptCacheMode"):
+        ours["cache_options"] = True
+    if theirs.get("supportsLongCacheRetention") is False and name not in ROW_SHORT_CACHE:
+        ours["long_cache"] = False
     return ours
 
 
 def convert(name: str, row: dict, prices: dict) -> dict:
     api = APIS[row["api"]]
+    other = prices.get(litellm_keys(name, row["id"])[0], {})
+    cache, limits = row.get("promptCache"), row.get("inputLimits") or {}
     out = {
         "id": row["id"],
         "name": row["name"],
@@ -169,7 +253,10 @@ def convert(name: str, row: dict, prices: dict) -> dict:
         "output": row["maxTokens"],
         "reasoning": row["reasoning"] or None,
         "images": "image" in row["input"] or None,
-        "price": price_of(row),
+        **prices_of(row, other),
+        "cache": [cache["short"], cache["long"]] if cache else None,
+        "max_request_bytes": limits.get("maxRequestBytes"),
+        "max_images": (limits.get("images") or {}).get("maxPerRequest"),
         "compat": compat_of(name, row) or None,
         "deprecation_date": end_of(name, row["id"], prices) or None,
     }
@@ -192,19 +279,43 @@ def end_of(name: str, id: str, prices: dict) -> str:
     return next((date for date in dates if date), "")
 
 
+KINDS = (
+    "input_cost_per_token",
+    "output_cost_per_token",
+    "cache_read_input_token_cost",
+    "cache_creation_input_token_cost",
+)
+
+
 def differences(name: str, rows: list[dict], prices: dict) -> list[str]:
-    """Where litellm has another price for the same model."""
+    """Where litellm has another price for the same model, in any tier; prices that it does not
+    have are not compared."""
     wrong = []
     for row in rows:
         other = prices.get(litellm_keys(name, row["id"])[0])
         if other is None or "price" not in row or "input_cost_per_token" not in other:
             continue
-        theirs = [
-            round(other.get(f"{kind}_cost_per_token", 0) * 1e6, 4) for kind in ("input", "output")
-        ]
-        if theirs != [round(price, 4) for price in row["price"][:2]]:
-            wrong.append(f"{name}/{row['id']}: {row['price'][:2]}, litellm says {theirs}")
+        for above, *ours in [[0, *row["price"]], *row.get("tiers", [])]:
+            end = f"_above_{above // 1000}k_tokens" if above else ""
+            theirs = [other.get(f"{kind}{end}") for kind in KINDS]
+            pairs = [
+                (round(price, 4), round(their * 1e6, 4))
+                for price, their in zip(ours, theirs, strict=False)
+                if their is not None
+            ]
+            if any(price != their for price, their in pairs):
+                where = f"{name}/{row['id']}" + (f" above {above}" if above else "")
+                told = [their for _, their in pairs]
+                wrong.append(f"{where}: {[price for price, _ in pairs]}, litellm says {told}")
+        ours = {f"_above_{tier[0] // 1000}k_tokens" for tier in row.get("tiers", [])}
+        theirs = {key.removeprefix(KINDS[0]) for key in other if tier_key(key)}
+        for end in sorted(theirs - ours):
+            wrong.append(f"{name}/{row['id']}: no tier{end.replace('_', ' ')}, litellm has one")
     return wrong
+
+
+def tier_key(key: str) -> bool:
+    return key.startswith(f"{KINDS[0]}_above_") and key.endswith("k_tokens")
 
 
 def dump(source: str, date: str, rows: list[dict]) -> str:

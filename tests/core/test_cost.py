@@ -1,8 +1,11 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple, replace
 
 from zot.bugs import _told
-from zot.core.cost import add, priced
+from zot.core.cost import add, priced, worst_cost
+from zot.provider.model import PriceTier, Rates, ServiceFactors
 from zot.provider.types import Cost, Price, Usage
 
 counts = st.integers(0, 10**9)
@@ -63,3 +66,45 @@ def test_odd_usage_is_told_once(capsys):
     assert len(said) == 2
     assert said[0] == "zot: warning: a model call's usage is odd: its input counts as 0"
     assert "counts as unknown" in said[1]
+
+
+TIERED = Price(1.0, 2.0, 0.1, 1.25, tiers=(PriceTier(1_000, Rates(5.0, 10.0, 0.5, 6.25)),))
+
+
+def test_a_request_above_a_tier_costs_the_prices_of_the_tier_as_a_whole():
+    at = priced(Usage(100, 10, 800, 100), TIERED).cost
+    above = priced(Usage(101, 10, 800, 100), TIERED).cost
+    assert at.total == pytest.approx((100 + 20 + 80 + 125) / 1e6)
+    assert above.total == pytest.approx((505 + 100 + 400 + 625) / 1e6)
+
+
+def test_entries_that_live_longer_have_a_price_of_their_own():
+    price = Price(1.0, 2.0, 0.1, 1.25, 2.0)
+    used = priced(Usage(cache_write=100, cache_write_long=60), price)
+    assert used.cost.cache_write == pytest.approx((40 * 1.25 + 60 * 2.0) / 1e6)
+    without = priced(Usage(cache_write=100, cache_write_long=60), Price(1.0, 2.0, 0.1, 1.25))
+    assert without.cost.cache_write == pytest.approx(125e-6)
+
+
+def test_the_way_a_call_was_served_changes_its_price():
+    services = (ServiceFactors("flex", 0.5, 0.5, 1.0), ServiceFactors("us", 1.1, 1.1, 1.1))
+    price = Price(1.0, 2.0, 0.1, 1.25, services=services)
+    used = Usage(100, 100, 100, 100)
+    assert priced(replace(used, service="default"), price).cost == priced(used, price).cost
+    flex = priced(replace(used, service="flex us"), price).cost
+    assert astuple(flex) == pytest.approx((55e-6, 110e-6, 11e-6, 68.75e-6))
+
+
+def test_the_bill_of_the_provider_counts_where_it_sends_one():
+    used = Usage(100, 100, billed=0.25)
+    known = priced(used, Price(1.0, 3.0)).cost
+    assert (known.input, known.output) == pytest.approx((0.0625, 0.1875))
+    unknown = priced(used, None)
+    assert (unknown.cost.total, unknown.cost_known) == (0.25, True)
+    for odd in (-1.0, float("nan"), 1e300):
+        assert priced(replace(used, billed=odd), Price(1.0, 1.0)).cost.total == 200e-6
+
+
+def test_the_worst_cost_of_a_request_is_that_of_an_empty_cache():
+    assert worst_cost(TIERED, 1_000, 10) == pytest.approx((1_250 + 20) / 1e6)
+    assert worst_cost(TIERED, 1_001) == pytest.approx(1_001 * 6.25 / 1e6)

@@ -19,9 +19,12 @@ from support.session import (
     valid,
 )
 
+from zot.cancel import Cancel
 from zot.core import events, toolbox
 from zot.core.agent import Limits
+from zot.core.compact import Keep
 from zot.core.hook import ALLOW, Block, Hook, ReplaceArgs, ReplaceText
+from zot.core.limits import Reservations, Spent
 from zot.core.session import Session
 from zot.core.tool import ToolOutput
 from zot.errors import (
@@ -29,6 +32,7 @@ from zot.errors import (
     BusyError,
     ClosedError,
     CommandError,
+    LimitError,
     NetworkError,
     ProviderError,
     ToolError,
@@ -674,6 +678,42 @@ def test_no_usage_switches_the_cost_limit_off(usage):
     with Recorder(answers, model=priced, tools=[echo("t")]) as it:
         _, run_ = it.prompt(limits=Limits(max_cost=0.001, max_steps=50))
         assert "max cost (0.001 USD) would be exceeded" in str(run_.error)
+
+
+def test_a_summary_counts_against_the_cost_limit_before_the_answer_after_it():
+    first = {**looping()[0], "repeat": False}
+    full = {**first, "usage": {"input": 900, "output": 40}}
+    answers = [first, full, {"text": "sum", "usage": {"input": 900, "output": 90}}, *looping()]
+    priced = replace(MODEL, price=Price(1.0, 1.0), context_window=1_000, max_output=100)
+    settings = {"compact_at": 0.5, "keep": Keep(messages=1)}
+    with Recorder(answers, model=priced, tools=[echo("t")], settings=settings) as it:
+        told, run_ = it.prompt(limits=Limits(max_cost=0.00193))
+        assert run_.error.limit == "cost"
+        assert len(of(told, events.CompactDone)) == 1
+        assert len(it.requests) == 3
+
+
+def test_agents_at_the_same_time_exceed_the_cost_limit_by_one_call_at_most():
+    model = replace(MODEL, price=Price(1.0, 1.0), max_output=100)
+    reservations, first, second = Reservations(), object(), object()
+    used = [0.0]
+
+    def hold(who):
+        reservations.hold(who, 0.000250, lambda: Spent(0, 0, used[0], 100), model, Cancel())
+
+    hold(first)
+    waiting = threading.Thread(target=hold, args=(second,))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()  # 200 + 100 would be too much
+    used[0] = 0.000120
+    reservations.release(first)
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()
+    used[0] = 0.000160
+    reservations.release(second)
+    with pytest.raises(LimitError, match="max cost"):
+        hold(first)
 
 
 @pytest.mark.parametrize("waits_in", ["the stream", "a tool"])

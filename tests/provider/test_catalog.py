@@ -8,10 +8,12 @@ import pytest
 from support.environment import uncovered
 
 import zot.provider
+from zot.core.cost import priced
 from zot.errors import ConfigError
 from zot.provider import catalog
 from zot.provider.model import LEVELS, always_thinks, clamped, levels
 from zot.provider.providers import PROVIDERS, resolve_quirks
+from zot.provider.types import Usage
 
 DATA = Path(zot.provider.__file__).parent / "data" / "models"
 
@@ -158,3 +160,27 @@ def test_the_start_path_stays_cheap():
     )
     loaded = set(json.loads(run.stdout))
     assert not loaded & {"ssl", "http", "logging", "dataclasses", "asyncio", "pathlib", "difflib"}
+
+
+def test_large_requests_cost_the_prices_of_their_tier():
+    haiku = catalog.find("anthropic", "claude-haiku-5-5")
+    small, large = (
+        priced(Usage(input=size), haiku.price).cost.total for size in (100_000, 100_001)
+    )
+    assert (small, large) == pytest.approx((0.01, 0.0500005))
+
+
+def test_no_cached_token_is_free_where_other_input_is_not():
+    for provider in PROVIDERS:
+        for model in catalog.models(provider):
+            price = model.price
+            if price is not None and price.input:
+                assert price.cache_write > 0, model
+                assert all(tier.rates.input for tier in price.tiers), model
+
+
+def test_the_catalog_says_how_long_caches_live_and_how_large_requests_may_be():
+    sonnet = catalog.find("anthropic", "claude-sonnet-5-5")
+    assert sonnet.cache_seconds == (300, 3600)
+    assert (sonnet.max_request_bytes, sonnet.max_images) == (32 * 1024 * 1024, 600)
+    assert sonnet.price.cache_write_long == 2 * sonnet.price.input

@@ -244,6 +244,21 @@ def test_usage_of_later_events_overwrites_what_they_name():
     assert done.usage == Usage(input=9, output=7)
 
 
+def test_anthropic_says_how_long_entries_live_and_how_a_call_was_served():
+    counts = {
+        "input_tokens": 9,
+        "cache_creation_input_tokens": 30,
+        "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20},
+        "service_tier": "standard",
+        "inference_geo": "us",
+    }
+    begin = {"type": "message_start", "message": {"usage": counts}}
+    end = {"type": "message_delta", "usage": {"output_tokens": 7}}
+    done = finish("anthropic", begin, start(0, type="text", text="a"), end, STOP)
+    expected = Usage(9, 7, 0, 30, cache_write_long=20, service="standard us")
+    assert done.usage == expected
+
+
 def test_an_error_without_words():
     with pytest.raises(Overloaded):
         read("anthropic", {"type": "error"})
@@ -423,6 +438,35 @@ def test_a_malformed_call_is_worth_another_try():
 def test_google_errors_in_a_stream(error, kind):
     with pytest.raises(kind):
         read("google", {"error": error})
+
+
+def chat_usage(**usage):
+    usage = {"prompt_tokens": 2_168, "completion_tokens": 5, **usage}
+    chunk = {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}
+    return finish("openai-chat", {**chunk, "service_tier": "flex"}).usage
+
+
+def test_a_gateway_names_the_cost_of_a_call():
+    assert chat_usage(cost=0.25, is_byok=False).billed == 0.25
+    assert chat_usage(cost=0.25).service == "flex"
+    own_key = {"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.2}}
+    assert chat_usage(**own_key).billed == pytest.approx(0.21)
+    assert chat_usage(cost=0.01, is_byok=True).billed is None
+    assert chat_usage(cost="1").billed is None
+
+
+def test_tokens_that_were_read_from_a_cache_are_not_written_to_it_as_well():
+    details = {"cached_tokens": 2_154, "cache_write_tokens": 2_154}
+    assert chat_usage(prompt_tokens_details=details).total == 2_168 + 5
+
+
+def test_openai_says_how_long_entries_live_and_how_a_call_was_served():
+    written = {"cache_write_tokens": 30, "cache_write_tokens_details": {"ttl_12h_tokens": 20}}
+    usage = {"input_tokens": 40, "output_tokens": 1, "input_tokens_details": written}
+    ended = {"usage": usage, "status": "completed", "service_tier": "priority", "output": []}
+    text = {"type": "response.output_text.delta", "delta": "x"}
+    done = finish("openai-responses", text, {"type": "response.completed", "response": ended})
+    assert done.usage == Usage(10, 1, 0, 30, cache_write_long=20, service="priority")
 
 
 def test_thoughts_count_as_output():

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from zot import errors
+from zot.cancel import Cancel
 from zot.core import events
 from zot.core.answer import ModelAnswer, consistent, with_text
 from zot.core.compact import Compactor, Keep
@@ -22,7 +24,7 @@ from zot.core.cost import add, estimate, plausible, priced
 from zot.core.events import Reason
 from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked, asked_for
 from zot.core.image import RefusedImages
-from zot.core.limits import NO_LIMITS, Deadline, Spent, check_limits
+from zot.core.limits import NO_LIMITS, Deadline, Reservations, Spent, check_limits
 from zot.core.limits import Limits as Limits
 from zot.core.session import Session, UsageNote
 from zot.core.tool import Tool
@@ -134,6 +136,9 @@ class Agent:
         self._paying = threading.Lock()
         self._budget: tuple[Limits, float, types.Usage] | None = None
         """Limits of the run, its start (monotonic clock), and the usage before it."""
+        self.payer: Agent | None = None
+        """Agent whose tool runs this one, and which pays for it."""
+        self._reservations = Reservations()
         self._may_compact = False
         """False after an automatic compaction failed in this run: a new try would cost again."""
 
@@ -284,7 +289,8 @@ class Agent:
         compactor = self._compactor()
         try:
             plan = compactor.plan(self.session.context(), reason)
-            summary, usage = compactor.summarise(plan, instructions, io.cancel)
+            with nullcontext() if reason == "manual" else self._reserved(io.cancel):
+                summary, usage = compactor.summarise(plan, instructions, io.cancel)
         except (errors.ZotError, errors.Cancelled) as error:
             if compactor.spent.total:
                 self._pay(compactor.spent, io)
@@ -363,6 +369,10 @@ class Agent:
         return self._refused_images.left_out(messages) if self._refused_images.any else messages
 
     def _call(self, step: int, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
+        with self._reserved(io.cancel):
+            return self._answer(step, system, io)
+
+    def _answer(self, step: int, system: str, io: RunIO) -> tuple[types.Finished, types.Message]:
         """Stream one answer into the transcript. After a failure the partial text is kept, unless
         the call is retried: then the transcript holds the complete answer only."""
         answer = ModelAnswer(self.model, self.provider.name)
@@ -530,8 +540,28 @@ class Agent:
     def _check_limits(self, step: int) -> None:
         if self._budget is None or self._budget[0] == NO_LIMITS:
             return
-        limits, started, before = self._budget
+        check_limits(self._budget[0], step, self._spent(self._context_tokens), self.model)
+
+    def _spent(self, next_tokens: int) -> Spent:
+        assert self._budget is not None  # a run has begun
+        _, started, before = self._budget
         used = self.cumulative
         cost, tokens = used.cost.total - before.cost.total, used.total - before.total
-        spent = Spent(time.monotonic() - started, tokens, cost, self._context_tokens)
-        check_limits(limits, step, spent, self.model)
+        return Spent(time.monotonic() - started, tokens, cost, next_tokens)
+
+    @contextmanager
+    def _reserved(self, cancel: Cancel) -> Iterator[None]:
+        """Hold the worst cost of the next call at the agent that pays for it in the end."""
+        payer = self
+        while payer.payer is not None:
+            payer = payer.payer
+        limit = payer._budget[0].max_cost if payer._budget else None
+        if limit is None:
+            yield
+            return
+        spent = partial(payer._spent, self._context_tokens)
+        payer._reservations.hold(self, limit, spent, self.model, cancel)
+        try:
+            yield
+        finally:
+            payer._reservations.release(self)

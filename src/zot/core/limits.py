@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from msgspec import Struct
 
 from zot.cancel import Cancel
-from zot.core.cost import usable
+from zot.core.cost import usable, worst_cost
 from zot.errors import Cancelled, LimitError, ProviderError
 from zot.provider.types import Model
 
@@ -24,6 +25,8 @@ class Limits(Struct, frozen=True):
 
 
 NO_LIMITS = Limits()
+LOOK_SECONDS = 0.05
+"""Pause between looks at the calls of others that hold a part of the limit."""
 
 
 class Spent(Struct, frozen=True):
@@ -59,13 +62,52 @@ def _check_cost(max_cost: float, spent: Spent, model: Model) -> None:
             "not known; add it to models.json or leave out the limit",
             limit="cost",
         )
-    reserve = spent.next_tokens * price.input / 1_000_000
+    reserve = worst_cost(price, spent.next_tokens)
     if spent.cost + reserve > max_cost:
         raise LimitError(
             f"max cost ({max_cost:g} USD) would be exceeded: {spent.cost:.4f} spent, and the next "
             f"request needs about {reserve:.4f}",
             limit="cost",
         )
+
+
+class Reservations:
+    """Worst cost of the model calls that an agent and its sub-agents are making now. A call starts
+    only if its request fits beside all that these may still cost: so the cost limit is exceeded by
+    the answer of one call at most, however many agents work at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[object, float] = {}
+
+    def hold(
+        self, who: object, max_cost: float, spent: Callable[[], Spent], model: Model, cancel: Cancel
+    ) -> None:
+        """Reserve the worst cost of a call, until `release`. Waits for calls of others.
+
+        Raises:
+            LimitError: the limit would be exceeded.
+            Cancelled: the turn was aborted.
+        """
+        while True:
+            with self._lock:
+                now = spent()
+                others = sum(held for name, held in self._held.items() if name is not who)
+                try:
+                    _check_cost(max_cost - others, now, model)
+                except LimitError:
+                    if not others:
+                        raise
+                else:
+                    price = usable(model.price)
+                    assert price is not None  # else the check raised
+                    self._held[who] = worst_cost(price, now.next_tokens, model.max_output)
+                    return
+            cancel.sleep(LOOK_SECONDS)
+
+    def release(self, who: object) -> None:
+        with self._lock:
+            self._held.pop(who, None)
 
 
 class Deadline:

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from zot.errors import BadResponse, Refused
 from zot.provider import failure, turns, types
-from zot.provider.assemble import UNREADABLE, AnswerReader, Part, StopWord, Wire, decode
+from zot.provider.assemble import UNREADABLE, AnswerReader, Part, StopWord, Wire, counted, decode
 from zot.provider.providers import Quirks, word_for_level
 
 API = "anthropic"
@@ -203,6 +203,13 @@ class AnthropicUsage(Struct):
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    cache_creation: dict[str, types.Json] | None = None
+    """Tokens written to the cache by their lifetime."""
+    service_tier: str | None = None
+    speed: str | None = None
+    inference_geo: str | None = None
+    cost: float | None = None
+    """Dollars, from gateways only."""
 
 
 class AnthropicDelta(Struct):
@@ -378,12 +385,17 @@ class MessagesReader(AnswerReader):
         if seen is None:
             return
         old = self.out.usage
+        long = counted(seen.cache_creation, "ephemeral_1h_input_tokens")
+        served = (seen.service_tier, seen.speed, seen.inference_geo)
         self.out.set_usage(
             types.Usage(
                 input=seen.input_tokens or old.input,
                 output=seen.output_tokens or old.output,
                 cache_read=seen.cache_read_input_tokens or old.cache_read,
                 cache_write=seen.cache_creation_input_tokens or old.cache_write,
+                cache_write_long=long or old.cache_write_long,
+                service=" ".join(filter(None, served)) or old.service,
+                billed=old.billed if seen.cost is None else seen.cost,
             )
         )
 

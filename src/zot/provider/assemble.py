@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from zot.errors import BadResponse, ProviderError
 from zot.provider import failure, types
@@ -26,6 +27,10 @@ MAX_ANSWER = 16 * 1024 * 1024
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 PART_SIZE = 100
 """Characters counted per block beside its text: a million empty blocks fill the memory too."""
+
+
+Counts = dict[str, types.Json] | None
+"""Token counts as the server sent them; every server uses other field names."""
 
 
 class AnswerReader:
@@ -198,10 +203,33 @@ class Assembler:
         read: int | None,
         write: int | None = 0,
         reasoning: int | None = None,
+        write_long: int | None = 0,
     ) -> None:
         """Set the tokens so far; `prompt` includes those read from and written to the cache."""
         prompt, output, read, write = prompt or 0, output or 0, read or 0, write or 0
-        self.set_usage(types.Usage(max(prompt - read - write, 0), output, read, write, reasoning))
+        # Some gateways count tokens as written that were read.
+        write = min(write, max(prompt - read, 0))
+        old = self.usage
+        self.set_usage(
+            types.Usage(
+                max(prompt - read - write, 0),
+                output,
+                read,
+                write,
+                reasoning,
+                cache_write_long=min(write_long or 0, write),
+                service=old.service,
+                billed=old.billed,
+            )
+        )
+
+    def bill(self, seen: Counts, service: str = "") -> None:
+        """Set how the call was served, and its cost if the provider names it."""
+        cost = cost_in(seen)
+        if service or cost is not None:
+            old = self.usage
+            billed = old.billed if cost is None else cost
+            self.set_usage(replace(old, service=service or old.service, billed=billed))
 
     def finished(self, stop: StopWord) -> types.Finished:
         """Return the whole answer. With calls it is a tool turn, whatever the stop reason."""
@@ -264,8 +292,17 @@ class Assembler:
         )
 
 
-Counts = dict[str, types.Json] | None
-"""Token counts as the server sent them; every server uses other field names."""
+def cost_in(seen: Counts) -> float | None:
+    """Return the US dollars that a gateway charges for a call; None if it does not say so. With the
+    user's own key at the model's provider, that provider's bill is added."""
+    cost = seen.get("cost") if seen else None
+    if seen is None or isinstance(cost, bool) or not isinstance(cost, int | float):
+        return None
+    if not seen.get("is_byok"):
+        return float(cost)
+    details = seen.get("cost_details")
+    upstream = details.get("upstream_inference_cost") if isinstance(details, dict) else None
+    return cost + upstream if isinstance(upstream, int | float) else None
 
 
 def counted(seen: Counts, *places: str) -> int | None:

@@ -13,7 +13,15 @@ import msgspec
 from msgspec.structs import replace
 
 from zot.errors import ConfigError
-from zot.provider.model import Api, Json, Model, Price
+from zot.provider.model import (
+    Api,
+    Json,
+    Model,
+    Price,
+    PriceTier,
+    Rates,
+    ServiceFactors,
+)
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.text import Frozen, compiled, nearest
 
@@ -47,8 +55,16 @@ class CatalogRow(Frozen, omit_defaults=True):
     output: int = 8_192
     reasoning: bool = False
     images: bool = False
-    price: tuple[float, float, float, float] | None = None
-    """Input, output, cache read, cache write; US dollars per million tokens."""
+    price: tuple[float, ...] | None = None
+    """Fields of Rates in their order; US dollars per million tokens."""
+    tiers: tuple[tuple[float, ...], ...] = ()
+    """Input tokens, then the price above them."""
+    services: dict[str, tuple[float, float, float]] = {}
+    """Factors on input, output and cache read by the provider's word."""
+    cache: tuple[int, int] | None = None
+    """Seconds that the prompt cache holds an entry: usual, long."""
+    max_request_bytes: int | None = None
+    max_images: int | None = None
     base_url: str = ""
     compat: dict[str, Json] | None = None
     deprecation_date: str = ""
@@ -207,10 +223,22 @@ def _as_model(info: ProviderInfo, row: CatalogRow) -> Model:
         max_output=row.output,
         reasoning=row.reasoning,
         images=row.images,
-        price=Price(*row.price) if row.price else None,
+        price=_price(row) if row.price else None,
         base_url=row.base_url,
         compat=row.compat,
+        cache_seconds=row.cache,
+        max_request_bytes=row.max_request_bytes,
+        max_images=row.max_images,
         deprecation_date=row.deprecation_date,
+    )
+
+
+def _price(row: CatalogRow) -> Price:
+    input, output, read, write, *long = row.price or ()
+    tiers = [PriceTier(int(tier[0]), Rates(*tier[1:])) for tier in row.tiers]
+    services = [ServiceFactors(name, *factors) for name, factors in row.services.items()]
+    return Price(
+        input, output, read, write, long[0] if long else None, tuple(tiers), tuple(services)
     )
 
 

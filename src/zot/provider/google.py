@@ -360,8 +360,11 @@ class GoogleReader(assemble.AnswerReader):
         self.out.count(
             prompt, output, assemble.counted(seen, "cachedContentTokenCount"), reasoning=thoughts
         )
+        self.out.bill(None, TRAFFIC.get(str(seen.get("trafficType")), ""))
 
 
+TRAFFIC = {"ON_DEMAND_PRIORITY": "priority", "ON_DEMAND_FLEX": "flex"}
+"""Ways to serve a request that change its price."""
 PATH_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]")
 
 

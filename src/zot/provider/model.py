@@ -22,13 +22,40 @@ class Plain(Frozen, gc=False):
     collection."""
 
 
-class Price(Plain):
+class Rates(Plain):
     """US dollars per million tokens."""
 
     input: float
     output: float
     cache_read: float = 0.0
     cache_write: float = 0.0
+    cache_write_long: float | None = None
+    """Written to the cache for an hour or longer; None: as `cache_write`."""
+
+
+class PriceTier(Plain):
+    above: int
+    """Input tokens, with cached ones, above which the whole request is billed at `rates`."""
+    rates: Rates
+
+
+class ServiceFactors(Plain):
+    """Factors on the rates for requests that a provider served in another way than usual."""
+
+    name: str
+    """Provider's word: flex, priority, batch, fast, or a region."""
+    input: float
+    """Also counts for tokens written to the cache."""
+    output: float
+    cache_read: float
+
+
+class Price(Rates):
+    """Rates of a model; those of its first tier are the fields of this object."""
+
+    tiers: tuple[PriceTier, ...] = ()
+    """Smallest first."""
+    services: tuple[ServiceFactors, ...] = ()
 
 
 class Model(Frozen):
@@ -51,6 +78,11 @@ class Model(Frozen):
     """Quirks of this model, read by the API files only (see provider/providers.py)."""
     source: str = "catalog"
     """catalog, live, cache, user or unlisted."""
+    cache_seconds: tuple[int, int] | None = None
+    """Lifetime of an entry in the provider's prompt cache, usual and long; None: unknown."""
+    max_request_bytes: int | None = None
+    max_images: int | None = None
+    """Images in one request."""
     deprecation_date: str = ""
     """Date on which the provider ends it, as 2026-11-30; empty: unknown."""
     ask: Literal["", "person", "always"] = ""

@@ -236,6 +236,7 @@ class ChatChoice(Struct):
 class ChatChunk(Struct):
     choices: list[ChatChoice] | None = None
     usage: assemble.Counts = None
+    service_tier: str | None = None
     x_groq: dict[str, types.Json] | None = None
     """Groq's field for token counts (for some models the only one) and for errors."""
     error: assemble.ServerError | str | None = None
@@ -285,6 +286,7 @@ class ChatReader(assemble.AnswerReader):
                 self._stop = choice.finish_reason
             self._usage(choice.usage)
         self._usage(chunk.usage)
+        self.out.bill(chunk.usage, chunk.service_tier or "")
         if chunk.x_groq is not None:
             self._usage(chunk.x_groq.get("usage"))
             if error := chunk.x_groq.get("error"):

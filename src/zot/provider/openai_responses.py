@@ -175,6 +175,7 @@ class ResponsesResponse(Struct):
     status: str | None = None
     output: list[ResponsesItem] | None = None
     usage: assemble.Counts = None
+    service_tier: str | None = None
     error: assemble.ServerError | None = None
     incomplete_details: dict[str, types.Json] | None = None
 
@@ -308,6 +309,7 @@ class ResponsesReader(assemble.AnswerReader):
     def _ended(self, event: ResponsesEvent) -> None:
         response = event.response or ResponsesResponse()
         self._usage(response.usage)
+        self.out.bill(response.usage, response.service_tier or "")
         if event.type == "response.failed" or response.status == "failed":
             raise self._failed(response.error or assemble.ServerError())
         reason = (response.incomplete_details or {}).get("reason")
@@ -341,6 +343,7 @@ class ResponsesReader(assemble.AnswerReader):
             assemble.counted(seen, f"{details}.cached_tokens"),
             assemble.counted(seen, f"{details}.cache_write_tokens"),
             assemble.counted(seen, "output_tokens_details.reasoning_tokens"),
+            assemble.counted(seen, f"{details}.cache_write_tokens_details.ttl_12h_tokens"),
         )
 
 

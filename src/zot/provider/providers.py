@@ -85,6 +85,10 @@ class Quirks(Frozen, kw_only=True):
     """Accepts Anthropic's cache_control on the OpenAI Chat wire."""
     cache_tools: bool = True
     """Anthropic wire: a tool may carry cache_control."""
+    cache_options: bool = False
+    """OpenAI: accepts `prompt_cache_options` with a lifetime."""
+    long_cache: bool = True
+    """Can keep an entry in its cache for longer than usual."""
     session_header: str = ""
     """Header for the conversation's cache key."""
     tool_stream: bool = False

@@ -16,6 +16,7 @@ from zot.provider.model import Level as Level
 from zot.provider.model import Model as Model
 from zot.provider.model import Plain as Plain
 from zot.provider.model import Price as Price
+from zot.provider.model import Rates as Rates
 from zot.text import Frozen
 
 Role = Literal["user", "assistant", "tool"]
@@ -105,6 +106,12 @@ class Usage(TokenCounts):
     """Set by the core from the model's price, not by providers."""
     cost_known: bool = True
     """False: some prices are unknown, and `cost` covers only the known part."""
+    cache_write_long: int = 0
+    """Part of `cache_write` that was written for an hour or longer."""
+    service: str = ""
+    """Words of the provider that change the price (flex, priority, fast, us), with spaces."""
+    billed: float | None = None
+    """US dollars that the provider itself says the call costs."""
 
     @property
     def total(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zot.core.cost import usable
+from zot.core.cost import usable, worst_cost
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext
 from zot.errors import LimitError
 from zot.ledger import Amount, Ledger, process_name
@@ -33,9 +33,9 @@ class SpendGuard(Hook):
         tokens = model.context_window + model.max_output
         usd = 0.0
         if price is not None:
-            usd = model.context_window * price.input + model.max_output * price.output
+            usd = worst_cost(price, model.context_window, model.max_output)
         try:
-            amount = Amount(usd / 1_000_000, tokens)
+            amount = Amount(usd, tokens)
             self._ledger.reserve(process_name(), amount, context.cancel)
         except LimitError as error:
             return Block(str(error))

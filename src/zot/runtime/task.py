@@ -156,6 +156,7 @@ class TaskTool:
         except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
             raise errors.ToolError(f"the task cannot be started: {error}") from error
         child.runs.add_listener(lambda event, _: _pay(event, context))
+        child.agent.payer = parent.agent
         status: SubagentStatus = "failed"
         _tell(parent, Subagent(name, child.session.id, "running"))
         try:

@@ -48,18 +48,21 @@ ALLOWED: dict[str, set[str]] = {
     "acp": ALL | {"jsonrpc"},
     "mcpserver": ALL | {"jsonrpc"},
     # It records and replays, for tests of an embedder's own.
-    "sdk": ALL | {"testing"},
+    # Its tools read docstrings as those of extensions do.
+    "sdk": ALL | {"testing", "ext"},
     # It draws and returns keys: what is drawn it is told.
     "tui": SMALL,
     "serve": ALL | {"tui", "swarm", "observe"},
-    # Its door hands out the check of a whole server, which loads with its first use.
-    "testing": ALL | {"ext", "conformance.cli"},
+    # Its door hands out the check of a whole server, its plug-in for pytest runtimes: both load
+    # with their first use.
+    "testing": ALL | {"ext", "conformance.cli", "sdk"},
     "observe": set(),
     # Agents are processes of their own: the swarm drives them by the wire, like any client.
     "swarm": CORE | {"observe", "rpc_process"},
     "glasspane": SMALL | {"observe", "swarm"},
     "rpc_process": {"errors", "lines"},
-    "client": SMALL | {"wire", "provider", "client_commands", "rpc_process"},
+    "client": SMALL | {"wire", "provider", "client_commands", "rpc_process", "client_aio"},
+    "client_aio": SMALL | {"wire", "client", "client_commands", "rpc_process"},
     "client_commands": SMALL | {"wire", "provider", "client"},
     # An extension is one small program: its door must not load the agent.
     "ext": {"", "testing.harness"},
@@ -142,9 +145,9 @@ BY_NAME = {
     "testing/__init__.py": "a door, see below",
 }
 """Files that load a module by its name, and why."""
-PUBLIC_LATER = {"__init__.py", "sdk/__init__.py", "ext.py", "testing/__init__.py"}
-"""Doors whose names are loaded with their first use: `import zot` costs nothing, the SDK does not
-need asyncio, an extension not the agent."""
+PUBLIC_LATER = {"__init__.py", "sdk/__init__.py", "ext.py", "testing/__init__.py", "client.py"}
+"""Doors whose names are loaded with their first use: `import zot` costs nothing, the SDK and the
+client do not need asyncio, an extension not the agent."""
 
 
 def test_modules_are_loaded_by_plain_imports() -> None:

@@ -40,6 +40,8 @@ def answer(runtime: Runtime, prompt: str) -> None:
                     print(f"[{name} {args}]", file=sys.stderr)
                 case events.Error(message):
                     print(f"error: {message}", file=sys.stderr)
+                case _:
+                    pass
     except KeyboardInterrupt:
         runtime.cancel()  # the conversation goes on without the rest of the answer
     print()

@@ -6,6 +6,7 @@ PROVIDER=anthropic uvicorn web:app        then open http://127.0.0.1:8000
 
 import json
 import os
+from collections.abc import AsyncIterator
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -42,7 +43,7 @@ async def ask(request: Request) -> StreamingResponse:
     return StreamingResponse(stream(request.query_params["prompt"]), media_type="text/event-stream")
 
 
-async def stream(prompt: str):
+async def stream(prompt: str) -> AsyncIterator[str]:
     """One agent for each question. A reader that goes away ends it: leaving the block closes."""
     async with AsyncRuntime(provider=os.environ.get("PROVIDER", ""), no_tools=True) as runtime:
         async for event in runtime.prompt(prompt):

@@ -9,6 +9,8 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # type checkers treat it as true, without an import of typing
 if TYPE_CHECKING:
     from zot import sdk as sdk
+    from zot.client import AsyncClient as AsyncClient
+    from zot.client import Client as Client
     from zot.sdk import Answer as Answer
     from zot.sdk import AsyncRuntime as AsyncRuntime
     from zot.sdk import AuthError as AuthError
@@ -17,9 +19,11 @@ if TYPE_CHECKING:
     from zot.sdk import CommandError as CommandError
     from zot.sdk import Config as Config
     from zot.sdk import ConfigError as ConfigError
+    from zot.sdk import Decision as Decision
     from zot.sdk import EventStream as EventStream
     from zot.sdk import Hook as Hook
     from zot.sdk import Image as Image
+    from zot.sdk import Level as Level
     from zot.sdk import Limits as Limits
     from zot.sdk import ProviderError as ProviderError
     from zot.sdk import Runtime as Runtime
@@ -35,16 +39,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "AsyncClient",
     "AsyncRuntime",
     "AuthError",
     "BusyError",
+    "Client",
     "ClosedError",
     "CommandError",
     "Config",
     "ConfigError",
+    "Decision",
     "EventStream",
     "Hook",
     "Image",
+    "Level",
     "Limits",
     "ProviderError",
     "Runtime",
@@ -61,6 +69,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in ("AsyncClient", "Client"):
+        from zot import client
+
+        return getattr(client, name)
     if name in __all__:
         from zot import sdk
 

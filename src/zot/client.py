@@ -15,13 +15,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 import msgspec
 from msgspec import UNSET
 
 from zot.bugs import report_bug
-from zot.client_commands import ClientCommands, changed_fields, word
+from zot.client_commands import AnyLimits, ClientCommands, changed_fields, word
+from zot.client_commands import Decision as Decision
 from zot.errors import BusyError as BusyError
 from zot.errors import ClosedError as ClosedError
 from zot.errors import CommandError as CommandError
@@ -29,6 +30,7 @@ from zot.errors import ZotError as ZotError
 from zot.home import RPC_TOKEN
 from zot.lines import LineSplitter, LineTooLong
 from zot.provider.types import Image as Image
+from zot.provider.types import Level as Level
 from zot.rpc_process import ClientTimeoutError as ClientTimeoutError
 from zot.rpc_process import RpcProcess
 from zot.rpc_process import ServerGoneError as ServerGoneError
@@ -41,6 +43,33 @@ from zot.wire.frames import EventFrame, FrameError, Response, Unknown, parse_fra
 from zot.wire.shapes import AgentShape
 from zot.wire.zot import Command, Hello, HelloData, RunEnd, Started
 
+if TYPE_CHECKING:
+    from zot.client_aio import AsyncClient, AsyncClientAgent, AsyncEventIterator
+
+__all__ = [
+    "AgentFields",
+    "AsyncClient",
+    "AsyncClientAgent",
+    "AsyncEventIterator",
+    "BusyError",
+    "Client",
+    "ClientAgent",
+    "ClientTimeout",
+    "ClientTimeoutError",
+    "ClosedError",
+    "CommandError",
+    "Decision",
+    "Event",
+    "EventIterator",
+    "Image",
+    "KeptEvent",
+    "Level",
+    "ServerGone",
+    "ServerGoneError",
+    "ZotError",
+    "follow",
+    "parse_frame",
+]
 MAX_FRAME = 256 * 1024 * 1024
 """Maximum length of a frame, in bytes."""
 STOP_SECONDS = 5.0
@@ -52,6 +81,20 @@ Listener = Callable[[Event], None]
 ServerGone = ServerGoneError
 ClientTimeout = ClientTimeoutError
 """Names of these errors in earlier versions."""
+
+
+class AgentFields(TypedDict, total=False):
+    """Fields of `Client.open_agent`; the rest is as the child was started."""
+
+    cwd: str
+    provider: str
+    model: str
+    session: str
+    tools: Sequence[str]
+    limits: AnyLimits
+    approve: Sequence[str]
+    jail: bool
+    durable: bool
 
 
 class EventIterator(Iterator[Event]):
@@ -69,8 +112,12 @@ class EventIterator(Iterator[Event]):
         """End of a durable run that had already ended; then no event comes."""
         self.ran: shapes.CommandRan | None = None
         """Result of a submitted command; if it made no prompt, no event comes."""
+        self.timeout = timeout
+        """Limit of the silence between two events, in seconds."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Callback for a reader that does not block: after each event, and at the child's end. It
+        must neither wait nor raise."""
         self._client = client
-        self._timeout = timeout
         self._condition = client._condition
         self._waiting: deque[Event] = deque()
         self._last_taken = False
@@ -89,6 +136,15 @@ class EventIterator(Iterator[Event]):
                 raise StopIteration
             return self._waiting.popleft()
 
+    def take(self) -> Event | None:
+        """Return an event without waiting; None: there is none now. Raises ServerGoneError."""
+        with self._condition:
+            if self._waiting:
+                return self._waiting.popleft()
+            if not self.ended and self._client._server.gone:
+                raise self._client._server.gone
+            return None
+
     def close(self) -> None:
         """Abort the run if it has not ended, and wait until it has stopped."""
         if not (self.ended or self._client._server.gone):
@@ -104,6 +160,7 @@ class EventIterator(Iterator[Event]):
 
     def _put(self, event: Event) -> None:
         self._waiting.append(event)
+        self.on_change()
         self.ended = isinstance(event, frames.Done | frames.RunSuspended)
 
     def _wait(self) -> None:
@@ -112,9 +169,9 @@ class EventIterator(Iterator[Event]):
         def can_go_on() -> bool:
             return bool(self._waiting or self.ended or server.gone)
 
-        if not self._condition.wait_for(can_go_on, self._timeout):
+        if not self._condition.wait_for(can_go_on, self.timeout):
             raise ClientTimeoutError(
-                f"no event for {self._timeout:g} s; the run goes on: abort it, or read on"
+                f"no event for {self.timeout:g} s; the run goes on: abort it, or read on"
             )
         if server.gone and not self._waiting and not self.ended:
             raise server.gone
@@ -197,11 +254,10 @@ class Client(ClientCommands):
         agent: str = "",
         *,
         on_event: Listener = lambda event: None,
-        **fields: Any,
+        **fields: Unpack[AgentFields],
     ) -> ClientAgent:
-        """Open another agent in the child (feature `agents`). The fields are those of the command:
-        cwd, provider, model, session, tools, limits, approve, jail, durable. `on_event` gets its
-        events that belong to no run of this client.
+        """Open another agent in the child (feature `agents`). `on_event` gets its events that
+        belong to no run of this client.
 
         Raises:
             CommandError: the name is taken, there are too many agents, or a field is invalid.
@@ -352,6 +408,9 @@ class Client(ClientCommands):
     def _end(self) -> None:
         with self._condition:
             self._condition.notify_all()
+            for runs in self._runs.values():
+                for run in runs:
+                    run.on_change()
         self._unclaimed.put(None)
 
 
@@ -397,3 +456,12 @@ def agent_of(line: bytes) -> str:
 
 def for_agent(agent: str) -> dict[str, str]:
     return {"agent": agent} if agent else {}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the names that need asyncio with their first use."""
+    if name in ("AsyncClient", "AsyncClientAgent", "AsyncEventIterator"):
+        from zot import client_aio
+
+        return getattr(client_aio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import UNSET
 from msgspec.structs import fields
 
-from zot.provider.types import Image, Level
+from zot.provider.types import Image, Json, Level
 from zot.wire import commands as wire
 from zot.wire import frames, shapes
 from zot.wire.commands import ImageData
@@ -18,33 +18,20 @@ from zot.wire.zot import Command
 if TYPE_CHECKING:
     from zot.client import EventIterator
 
-
-Args = ParamSpec("Args")
-Answer = TypeVar("Answer")
+Decision = Literal["allow", "deny", "allow_session", "allow_project"]
 
 
-def sends(
-    command: Callable[Args, Command], doc: str
-) -> Callable[Concatenate[ClientCommands, Args], None]:
-    """Make a method of a command whose response has no data; its fields are the arguments."""
+class AnyLimits(Protocol):
+    """Limits of one prompt: a `zot.Limits`, or any object with these attributes."""
 
-    def send(self: ClientCommands, /, *args: Args.args, **fields: Args.kwargs) -> None:
-        self._tell(command(*args, **fields))
-
-    send.__doc__ = doc
-    return send
-
-
-def asks(
-    command: Callable[Args, Command], answer: type[Answer], doc: str
-) -> Callable[Concatenate[ClientCommands, Args], Answer]:
-    """Like sends(), for a command whose response has data."""
-
-    def send(self: ClientCommands, /, *args: Args.args, **fields: Args.kwargs) -> Answer:
-        return self._tell(command(*args, **fields)).data_as(answer)
-
-    send.__doc__ = doc
-    return send
+    @property
+    def max_steps(self) -> int | None: ...
+    @property
+    def max_cost(self) -> float | None: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+    @property
+    def max_seconds(self) -> float | None: ...
 
 
 class ClientCommands:
@@ -75,42 +62,46 @@ class ClientCommands:
         text: str,
         images: Sequence[Image] = (),
         *,
+        limits: AnyLimits | None = None,
         timeout: float | None = None,
         run: str = "",
     ) -> EventIterator:
         """Send a prompt; return an iterator over its events, the last of which is Done.
 
         A second prompt is queued in the server, and its events come after the first one's.
-        `timeout` limits the silence between two events, in seconds. `run`: your own name for a
-        durable run; if the server knows it, nothing is run again (`resumed`, `end`).
+        `limits` (a `zot.Limits`) replace those the server was started with. `timeout` limits the
+        silence between two events, in seconds. `run`: your own name for a durable run; if the
+        server knows it, nothing is run again (`resumed`, `end`).
 
         Raises:
             CommandError: the server refused it.
             ServerGoneError: the child has ended.
         """
-        return self._run(wire.Prompt(message=text, images=pictures(images), run=run), timeout)
+        bounds = {name: getattr(limits, name) for name in LIMITS} if limits is not None else {}
+        command = wire.Prompt(message=text, images=pictures(images), run=run, **bounds)
+        return self._run(command, timeout)
 
     def retry(self, *, timeout: float | None = None) -> EventIterator:
         """Retry the last prompt, which failed or was aborted, with the current model and
         credential, and without adding it to the conversation again."""
         return self._run(wire.RetryPrompt(), timeout)
 
-    resume_run = sends(
-        wire.ResumeRun,
-        "Decide how a durable run continues that is held after a crash.",
-    )
-    events = asks(
-        wire.Events,
-        shapes.EventsRead,
-        "Return the events of a durable session after a `seq`, also those of earlier servers. "
-        "`parse_frame` parses them; call again with `last` while there is `more`.",
-    )
+    def resume_run(self, run: str, decision: Literal["continue", "fail"] = "continue") -> None:
+        """Decide how a durable run goes on that is held after a crash."""
+        self._tell(wire.ResumeRun(run, decision))
+
+    def events(self, after: int = 0, limit: int = 1000) -> shapes.EventsRead:
+        """Return the events of a durable session after a `seq`, also those of earlier servers.
+        `parse_frame` parses them; call again with `last` while there is `more`."""
+        return self._tell(wire.Events(after, limit)).data_as(shapes.EventsRead)
 
     def compact(self, instructions: str = "", *, timeout: float | None = None) -> EventIterator:
         """Summarise the transcript; the CompactDone among the events has the summary."""
         return self._run(wire.Compact(instructions), timeout)
 
-    abort = sends(wire.Abort, "Abort the current run, or the run with this id.")
+    def abort(self, target: str | None = None) -> None:
+        """Abort the current run, or the run with this id (`EventIterator.id`)."""
+        self._tell(wire.Abort(target))
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> None:
         """Send a message that the model gets after the current tool.
@@ -124,21 +115,31 @@ class ClientCommands:
         """Send a message that the model gets when it would stop. Raises BusyError like `steer`."""
         self._add(wire.FollowUp(text, pictures(images)))
 
-    approve = sends(
-        wire.Approve,
-        "Answer an ApprovalRequest: allow, deny, allow_session or allow_project, optionally "
-        "with other arguments than the model's.",
-    )
+    def approve(
+        self,
+        request_id: str,
+        decision: Decision,
+        reason: str = "",
+        pattern: str = "",
+        args: dict[str, Json] | None = None,
+    ) -> None:
+        """Answer an ApprovalRequest. `reason` tells the model why a call is denied; `pattern` is
+        the rule that `allow_project` stores; `args` replace the arguments of the model."""
+        self._tell(wire.Approve(request_id, decision, reason, pattern, args))
 
     def approvals(self) -> tuple[shapes.ApprovalShape, ...]:
         """Return the approvals for the project or this session: these calls run unprompted."""
         return self.request("get_approvals").data_as(shapes.Approvals).approvals
 
-    remove_approval = sends(wire.RemoveApproval, "Remove an approval: prompt again from now on.")
+    def remove_approval(self, tool: str, pattern: str) -> None:
+        """Remove an approval: prompt again from now on."""
+        self._tell(wire.RemoveApproval(tool, pattern))
 
     # --- questions ---------------------------------------------------------------------------
 
-    state = asks(wire.GetState, shapes.State, "Return what the agent is doing and with what.")
+    def state(self) -> shapes.State:
+        """Return the state: whether the agent is busy, its model, its session, what it cost."""
+        return self._tell(wire.GetState()).data_as(shapes.State)
 
     def messages(self) -> tuple[frames.MessageShape, ...]:
         """Return the transcript."""
@@ -148,7 +149,9 @@ class ClientCommands:
         """Return the models of the provider, or of every provider with a credential."""
         return self._tell(wire.GetModels(everywhere)).data_as(shapes.Models).models
 
-    clear = sends(wire.Clear, "Drop the transcript.")
+    def clear(self) -> None:
+        """Drop the transcript."""
+        self._tell(wire.Clear())
 
     def set_model(self, model: str, provider: str = "") -> str:
         """Switch to another model (an id, or PROVIDER/ID); return its id."""
@@ -198,12 +201,19 @@ class ClientCommands:
         """Return the prompts of the conversation to which `rewind` can go back."""
         return self.request("checkpoints").data_as(shapes.CheckpointList).checkpoints
 
-    rewind = asks(
-        wire.Rewind,
-        shapes.Rewound,
-        "Go back to before a prompt (default: the last one): the conversation, the files that "
-        "tools changed since, or both; `preview`: only report what would be done.",
-    )
+    def rewind(
+        self,
+        to: str = "",
+        conversation: bool = True,
+        files: bool = True,
+        preview: bool = False,
+        force: bool = False,
+    ) -> shapes.Rewound:
+        """Go back to before a prompt (default: the last one): the conversation, the files that
+        tools changed since, or both. `preview`: only report the changes; `force`: restore also
+        files that somebody else changed."""
+        command = wire.Rewind(to, conversation, files, preview, force)
+        return self._tell(command).data_as(shapes.Rewound)
 
     def changed_files(self) -> tuple[shapes.ChangedFileShape, ...]:
         """Return the files that tools changed in this session, each with its diff."""
@@ -231,19 +241,39 @@ class ClientCommands:
         """Stop all extensions and start those that exist now."""
         return self.request("reload_ext").data_as(shapes.Reloaded).extensions
 
-    panel_key = sends(
-        wire.PanelKey,
-        "Send a key to a panel that an ExtPanel opened: its name, or `rune` with the `text`.",
-    )
-    panel_resize = sends(wire.PanelResize, "Report how many columns and rows the panel has.")
-    panel_close = sends(wire.PanelClose, "Close a panel.")
-    run_shell = asks(
-        wire.RunShell,
-        shapes.ShellRan,
-        "Run a shell command and add it to the transcript. Limited by the client's `timeout`.",
-    )
-    abort_shell = sends(wire.AbortShell, "Abort the shell command that runs.")
-    answer = sends(wire.Answer, "Answer an ExtAsk (feature `dialogs`).")
+    def panel_key(self, extension: str, panel_id: str, key: str, text: str = "") -> None:
+        """Send a key to a panel that an ExtPanel opened: its name, or `rune` with the `text`."""
+        self._tell(wire.PanelKey(extension, panel_id, key, text))
+
+    def panel_resize(self, extension: str, panel_id: str, width: int, height: int) -> None:
+        """Report how many columns and rows the panel has."""
+        self._tell(wire.PanelResize(extension, panel_id, width, height))
+
+    def panel_close(self, extension: str, panel_id: str) -> None:
+        """Close a panel."""
+        self._tell(wire.PanelClose(extension, panel_id))
+
+    def run_shell(self, command: str, hidden: bool = False) -> shapes.ShellRan:
+        """Run a shell command and add it to the transcript; `hidden`: not for the model. Limited by
+        the client's `timeout`."""
+        return self._tell(wire.RunShell(command, hidden)).data_as(shapes.ShellRan)
+
+    def abort_shell(self) -> None:
+        """Abort the shell commands that run."""
+        self._tell(wire.AbortShell())
+
+    def answer(
+        self,
+        request_id: str,
+        value: str | None = None,
+        confirmed: bool = False,
+        cancelled: bool = False,
+    ) -> None:
+        """Answer an ExtAsk (feature `dialogs`)."""
+        self._tell(wire.Answer(request_id, value, confirmed, cancelled))
+
+
+LIMITS = tuple(field.name for field in fields(wire.LimitsData))
 
 
 def word(command: Command) -> str:

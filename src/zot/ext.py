@@ -28,6 +28,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -37,10 +38,12 @@ from typing import (
     Annotated,
     Any,
     Literal,
+    TypeVar,
     Union,
     get_args,
     get_origin,
     get_type_hints,
+    overload,
 )
 
 if TYPE_CHECKING:
@@ -77,6 +80,7 @@ MAX_LINE = 4 * 1024 * 1024
 LEVELS = ("info", "success", "warn", "error")
 Json = Any
 Handler = Callable[..., Any]
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class ToolFailed(Exception):
@@ -102,7 +106,7 @@ class Activated:
         self.tools = list(tools)
 
 
-class Reply(dict):  # type: ignore[type-arg]  # subscripting dict costs nothing, but says nothing
+class Reply(dict[str, Json]):
     """The action that a command or an interceptor requests."""
 
 
@@ -159,6 +163,9 @@ class Image:
     """An image in a tool's result."""
 
     def __init__(self, data: bytes, mime_type: str = "image/png") -> None:
+        kinds = (type(data).__name__, type(mime_type).__name__)
+        if kinds != ("bytes", "str"):
+            raise TypeError(f"Image{kinds}: use Image(data, mime_type) with bytes and str")
         self.data = data
         self.mime_type = mime_type
 
@@ -166,7 +173,7 @@ class Image:
 # --- arguments of handlers -------------------------------------------------------------------
 
 
-class Event(dict):  # type: ignore[type-arg]  # see Reply
+class Event(dict[str, Json]):
     """An event; its fields are items and attributes. `event.event` is its name."""
 
     def __getattr__(self, name: str) -> Json:
@@ -249,12 +256,13 @@ class Panel:
         self._on_key: Handler | None = None
         self._on_close: Handler | None = None
 
-    def on_key(self, handler: Handler) -> Handler:
+    def on_key(self, handler: Function) -> Function:
         """Decorator: call `handler(key, text)` for each key; text is the character of a `rune`."""
         self._on_key = handler
         return handler
 
-    def on_close(self, handler: Handler) -> Handler:
+    def on_close(self, handler: Function) -> Function:
+        """Decorator: call `handler()` when the panel was closed."""
         self._on_close = handler
         return handler
 
@@ -291,6 +299,7 @@ def schema_of(function: Handler) -> tuple[dict[str, Json], str | None]:
         TypeError: a parameter has no annotation, or one without a JSON form.
     """
     hints = get_type_hints(function, include_extras=True)
+    _, described = read_docstring(_clean(function.__doc__))
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     names = code.co_varnames[:count]
@@ -307,10 +316,16 @@ def schema_of(function: Handler) -> tuple[dict[str, Json], str | None]:
             continue
         try:
             properties[name] = _type_schema(hints[name], name in defaults)
+            if name in described:
+                properties[name].setdefault("description", described[name])
         except TypeError as error:
             raise TypeError(f"{function.__name__}: parameter {name!r}: {error}") from None
     required = [name for name in properties if name not in defaults]
     schema = {"type": "object", "properties": properties, "required": required}
+    definitions: dict[str, Json] = {}
+    _move_definitions(properties, definitions)
+    if definitions:
+        schema["$defs"] = definitions
     return {**schema, "additionalProperties": False}, call
 
 
@@ -350,7 +365,93 @@ def _type_schema(kind: Any, optional: bool = False) -> dict[str, Json]:
         kinds = [member for member in args if not (optional and member is type(None))]
         schemas = [_type_schema(member) for member in kinds]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-    raise TypeError(f"{kind!r} has no JSON form; use str, int, float, bool, list, dict or Literal")
+    if hasattr(kind, "model_json_schema"):  # pydantic's, or any class with its methods
+        return dict(kind.model_json_schema())
+    if hasattr(kind, "__dataclass_fields__"):
+        return _dataclass_schema(kind)
+    raise TypeError(
+        f"{kind!r} has no JSON form; use str, int, float, bool, list, dict, Literal, a dataclass "
+        "or a pydantic model"
+    )
+
+
+def _dataclass_schema(kind: Any) -> dict[str, Json]:
+    from dataclasses import MISSING, fields  # loaded already, by the one who made the class
+
+    hints = get_type_hints(kind, include_extras=True)
+    optional = {
+        field.name
+        for field in fields(kind)
+        if field.default is not MISSING or field.default_factory is not MISSING
+    }
+    names = [field.name for field in fields(kind) if field.init]
+    return {
+        "type": "object",
+        "properties": {name: _type_schema(hints[name], name in optional) for name in names},
+        "required": [name for name in names if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def _move_definitions(schema: Json, into: dict[str, Json]) -> None:
+    """Move the `$defs` of models to the root of the schema, where their references point."""
+    for item in schema if isinstance(schema, list) else ():
+        _move_definitions(item, into)
+    if isinstance(schema, dict):
+        into.update(schema.pop("$defs", {}))
+        for item in schema.values():
+            _move_definitions(item, into)
+
+
+def _as_annotated(kind: Any, value: Json) -> Any:
+    """Make the dataclass or model that the annotation names of the model's arguments."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _as_annotated(args[0], value)
+    if origin in (list, tuple) and isinstance(value, list):
+        return [_as_annotated(args[0], item) for item in value]
+    if origin is Union or type(kind).__name__ == "UnionType":
+        kinds = [member for member in args if member is not type(None)]
+        return _as_annotated(kinds[0], value) if len(kinds) == 1 and value is not None else value
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    if hasattr(kind, "__dataclass_fields__") and isinstance(value, dict):
+        hints = get_type_hints(kind, include_extras=True)
+        return kind(**{name: _as_annotated(hints[name], item) for name, item in value.items()})
+    return value
+
+
+_ARGS_HEADING = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+_NEXT_HEADING = re.compile(r"^[A-Z][a-z]+:\s*$")
+_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Split a docstring into its main text and the arguments of its `Args:` section."""
+    text_lines: list[str] = []
+    arguments: dict[str, str] = {}
+    inside, last = False, ""
+    for line in text.split("\n"):
+        if _ARGS_HEADING.match(line):
+            inside = True
+        elif inside and _NEXT_HEADING.match(line):
+            inside = False
+            text_lines.append(line)
+        elif not inside:
+            text_lines.append(line)
+        elif argument := _ARGUMENT.match(line.strip()):
+            last = argument[1]
+            arguments[last] = argument[2]
+        elif last and line.strip():
+            arguments[last] += " " + line.strip()
+    return "\n".join(text_lines).strip(), arguments
+
+
+def _clean(text: str | None) -> str:
+    """Remove the indentation of a docstring."""
+    first, *rest = (text or "").strip().split("\n")
+    indents = [len(line) - len(line.lstrip()) for line in rest if line.strip()]
+    return "\n".join([first, *(line[min(indents, default=0) :] for line in rest)])
 
 
 # --- the extension ---------------------------------------------------------------------------
@@ -384,19 +485,34 @@ class Extension:
 
     # --- registering -------------------------------------------------------------------------
 
-    def command(self, name: str, description: str = "") -> Callable[[Handler], Handler]:
+    def command(self, name: str, description: str = "") -> Callable[[Function], Function]:
         """Decorator: run `handler(args)` when the user types `/name args`.
 
         The handler returns `prompt`, `insert`, `display`, `open_panel` or `noop`; a plain text is
         displayed.
         """
 
-        def register(handler: Handler) -> Handler:
+        def register(handler: Function) -> Function:
             self._commands[name] = (description or _summary(handler), handler)
             return handler
 
         return register
 
+    @overload
+    def tool(self, name: Function, /) -> Function: ...
+    @overload
+    def tool(
+        self,
+        name: str | None = None,
+        description: str = "",
+        *,
+        schema: Mapping[str, Json] | None = None,
+        timeout: float = 60.0,
+        interactive: bool = False,
+        deferred: bool = False,
+        replay: str = "never",
+        reconcile: Callable[[dict[str, Json], str], Any] | None = None,
+    ) -> Callable[[Function], Function]: ...
     def tool(
         self,
         name: Any = None,
@@ -411,10 +527,11 @@ class Extension:
     ) -> Any:
         """Decorator: make a typed function a tool that the model can call.
 
-        Its docstring is the description, its annotations are the schema (`Annotated[str, "..."]`
-        describes a parameter). With `schema`, the function gets one dict. It returns text, an
-        `Image`, a list of those, or data that is sent as JSON. A `deferred` tool is not shown to
-        the model before another one returns `Activated`.
+        Its docstring is the description, its annotations are the schema: plain types, dataclasses,
+        pydantic models. `Annotated[str, "..."]` or the section `Args:` describes a parameter. With
+        `schema`, the function gets one dict. It returns text, an `Image`, a list of those, or data
+        that is sent as JSON. A `deferred` tool is not shown to the model before another one returns
+        `Activated`.
 
         `replay` says what may be done with a call that a crash interrupted in a durable run:
         `never`, `idempotent` (run again, with the same `Call.key`) or `safe` (run again).
@@ -431,7 +548,7 @@ class Extension:
                 parameters = dict(schema)
             frame = {
                 "name": own,
-                "description": description or _summary(handler, whole=True),
+                "description": description or read_docstring(_clean(handler.__doc__))[0],
                 "schema": parameters,
                 "timeout": timeout,
                 "interactive": interactive,
@@ -442,17 +559,17 @@ class Extension:
                 self._reconcile[own] = reconcile
             if reconcile is not None or replay != "never":
                 frame["replay"] = replay if reconcile is None else "reconcile"
-            run = handler if schema is None else lambda **args: handler(args)
+            run = _converting(handler) if schema is None else lambda **args: handler(args)
             self._tools[own] = (frame, call, run)
             return handler
 
         return register(name) if callable(name) else register
 
-    def on(self, *events: str) -> Callable[[Handler], Handler]:
+    def on(self, *events: str) -> Callable[[Function], Function]:
         """Decorator: call `handler(event)` after one of these events."""
         return _adding_to(self._events, events)
 
-    def intercept(self, *events: str) -> Callable[[Handler], Handler]:
+    def intercept(self, *events: str) -> Callable[[Function], Function]:
         """Decorator: call `handler(event)` before one of these events; an exception blocks it.
 
         The handler returns None to allow it, or `block`, `replace_args`, `replace_text`,
@@ -464,12 +581,13 @@ class Extension:
         panel = self._panels[id] = Panel(self, id, title, footer)
         return panel
 
-    def on_hello(self, handler: Handler) -> Handler:
+    def on_hello(self, handler: Function) -> Function:
         """Decorator: call `handler(host)` before anything is registered; it may register more."""
         self._hello.append(handler)
         return handler
 
-    def on_shutdown(self, handler: Handler) -> Handler:
+    def on_shutdown(self, handler: Function) -> Function:
+        """Decorator: call `handler()` when zot ends the extension."""
         self._shutdown.append(handler)
         return handler
 
@@ -537,7 +655,7 @@ class Extension:
         """Write one frame. Before `run`, nothing is sent: registering is enough."""
         if self._out is None:
             return
-        line = json.dumps({"type": type, **fields}, default=str).encode() + b"\n"
+        line = json.dumps({"type": type, **fields}, default=_plain).encode() + b"\n"
         if len(line) > MAX_LINE:
             raise ValueError(f"a {type!r} frame of {len(line)} bytes is over the limit of 4 MiB")
         with self._out_lock:
@@ -689,15 +807,33 @@ class Extension:
 
 def _adding_to(
     handlers: dict[str, list[Handler]], events: Iterable[str]
-) -> Callable[[Handler], Handler]:
+) -> Callable[[Function], Function]:
     """Return a decorator that adds its function to the handlers of these events."""
 
-    def register(handler: Handler) -> Handler:
+    def register(handler: Function) -> Function:
         for event in events:
             handlers.setdefault(event, []).append(handler)
         return handler
 
     return register
+
+
+def _converting(handler: Handler) -> Handler:
+    """Return the handler, called with the types of its annotations instead of plain JSON."""
+    hints = get_type_hints(handler, include_extras=True)
+
+    def run(**args: Json) -> Json:
+        return handler(**{name: _as_annotated(hints.get(name), args[name]) for name in args})
+
+    return run
+
+
+def _plain(value: Any) -> Json:
+    """Return the JSON form of a model or a dataclass; of anything else its text."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    fields = getattr(value, "__dataclass_fields__", None)
+    return str(value) if fields is None else {name: getattr(value, name) for name in fields}
 
 
 def _worker(job: str) -> queue.SimpleQueue[Any]:
@@ -734,7 +870,7 @@ def _content(value: Json) -> dict[str, Json]:
     if isinstance(value, (str, Image)):
         value = [value]
     elif not isinstance(value, list) or not all(isinstance(part, (str, Image)) for part in value):
-        text = json.dumps(value, ensure_ascii=False, default=str)
+        text = json.dumps(value, ensure_ascii=False, default=_plain)
         return {"content": [{"type": "text", "text": text}], "structured_content": value}
     return {"content": [_block(part) for part in value]}
 
@@ -752,11 +888,8 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _summary(function: Handler, whole: bool = False) -> str:
-    text = (function.__doc__ or "").strip()
-    if not whole:
-        text = text.partition("\n")[0]
-    return "\n".join(line.strip() for line in text.splitlines())
+def _summary(function: Handler) -> str:
+    return (function.__doc__ or "").strip().partition("\n")[0].strip()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,13 @@
+import json
 import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
 
+import pydantic
 import pytest
 from support.environment import uncovered
 from support.patience import PATIENCE
@@ -449,3 +452,74 @@ def test_tools_can_wait_and_commands_can_begin_with_one():
         assert (answer["action"], answer["tool_name"]) == ("tool_prompt", "bash")
         assert answer["tool_args"] == {"command": "git log"}
         assert host.wait_for("submit_slash")["text"] == "/cost"
+
+
+# --- models, dataclasses, docstrings, stderr -------------------------------------------------
+
+
+@dataclass
+class Leg:
+    to: str
+    nights: int = 1
+
+
+class Trip(pydantic.BaseModel):
+    name: str
+    budget: float = pydantic.Field(gt=0)
+
+
+def test_models_and_dataclasses_are_arguments_and_results():
+    ext = Extension("x", "1")
+
+    @ext.tool
+    def plan(trip: Trip, legs: list[Leg], first: Optional[Leg] = None) -> dict[str, Any]:  # noqa: UP045
+        """Plan a trip.
+
+        Args:
+            trip: the whole
+            legs: its parts,
+                in order
+        """
+        assert isinstance(trip, Trip) and isinstance(legs[0], Leg)
+        return {"trip": trip, "last": legs[-1], "first": first}
+
+    with Harness(ext) as host:
+        frame = host.tools["plan"]
+        assert frame["description"] == "Plan a trip."
+        assert frame["schema"]["properties"]["legs"]["description"] == "its parts, in order"
+        assert frame["schema"]["properties"]["legs"]["items"]["required"] == ["to"]
+        done = host.call("plan", trip={"name": "a", "budget": 2}, legs=[{"to": "Rome"}])
+        assert json.loads(done.text) == {
+            "trip": {"name": "a", "budget": 2.0},
+            "last": {"to": "Rome", "nights": 1},
+            "first": None,
+        }
+        assert host.call("plan", trip={"name": "a", "budget": 0}, legs=[]).is_error
+
+
+def test_an_image_says_how_it_is_wrong():
+    with pytest.raises(TypeError, match="bytes and str"):
+        Image("image/png", b"x")
+
+
+def test_the_harness_shows_what_an_extension_wrote_before_it_died():
+    program = "import sys; sys.exit('no such key: WEATHER_KEY')"
+    with pytest.raises(EOFError, match="no such key: WEATHER_KEY"):
+        Harness([sys.executable, "-c", program])
+
+
+def test_the_harness_keeps_stderr_and_the_failure_of_an_extension():
+    ext = Extension("x", "1")
+
+    @ext.on_hello
+    def fail(host: Any) -> None:
+        raise RuntimeError("the door is shut")
+
+    with pytest.raises(EOFError, match="the door is shut"):
+        Harness(ext)
+
+
+def test_zot_ext_is_the_same_module_where_zot_is_installed():
+    import zot_ext
+
+    assert zot_ext.Extension is Extension

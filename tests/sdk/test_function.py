@@ -1,6 +1,8 @@
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Optional
 
 import msgspec
+import pydantic
 import pytest
 
 from zot.cancel import Cancel
@@ -169,7 +171,7 @@ def with_unknown_name(a: "NoSuchType") -> None:  # noqa: F821  what is tested
         (without_docstring, "needs a docstring"),
         (without_types, "'a' needs a type annotation"),
         (with_stars, "cannot be described"),
-        (with_strange_type, "a type that JSON does not have"),
+        (with_strange_type, "has no JSON form"),
         (with_unknown_name, "cannot be resolved"),
     ],
 )
@@ -206,3 +208,97 @@ def test_what_a_guard_answers_is_a_verdict(answer, verdict):
 def test_a_guard_that_answers_nonsense_raises_and_so_blocks():
     with pytest.raises(TypeError, match="a guard answered 7"):
         guard(lambda call: 7).before_tool(ToolCall("1", "a", {}), HookContext(Cancel(), print))
+
+
+# --- models and dataclasses ------------------------------------------------------------------
+
+
+class Street(pydantic.BaseModel):
+    name: str
+    number: int = pydantic.Field(gt=0)
+
+
+class Address(pydantic.BaseModel):
+    street: Street
+    city: str = "Berlin"
+
+
+@dataclass
+class Parcel:
+    weight: float
+    labels: list[str] = field(default_factory=list)
+
+
+@tool
+def send(to: Address, parcel: Parcel, copies: list[Street] = [], back: Address | None = None):  # noqa: B006
+    """Send a parcel."""
+    assert isinstance(to, Address)
+    return {"to": to, "parcel": parcel, "copies": copies, "back": back}
+
+
+def test_models_and_dataclasses_are_arguments_and_results():
+    street = {"name": "Main", "number": 3}
+    args = {"to": {"street": street}, "parcel": {"weight": 2.5}, "copies": [street]}
+    assert problem(args, send.schema) is None
+    assert msgspec.json.decode(send.run(args, context())) == {
+        "to": {"street": street, "city": "Berlin"},
+        "parcel": {"weight": 2.5, "labels": []},
+        "copies": [street],
+        "back": None,
+    }
+
+
+def test_the_schema_of_a_model_is_its_own():
+    assert set(send.schema["$defs"]) == {"Street", "Parcel"}
+    wrong = {"to": {"street": {"name": "Main"}}, "parcel": {"weight": 1}}
+    assert "number" in problem(wrong, send.schema)
+
+
+def test_arguments_that_only_the_model_refuses_are_an_error_for_the_llm():
+    args = {"to": {"street": {"name": "Main", "number": 0}}, "parcel": {"weight": 1}}
+    with pytest.raises(ToolError, match="greater than 0"):
+        send.run(args, context())
+
+
+def test_a_model_alone_is_a_result():
+    @tool
+    def where() -> Street:
+        """Where."""
+        return Street(name="Main", number=1)
+
+    assert msgspec.json.decode(where.run({}, context())) == {"name": "Main", "number": 1}
+
+
+def test_a_type_without_json_form_is_named():
+    class Odd: ...
+
+    def take(odd: Odd) -> str:
+        """Take."""
+        return ""
+
+    take.__annotations__["odd"] = Odd
+    with pytest.raises(TypeError, match="'Odd' has no JSON form: use str, .* pydantic model"):
+        tool(take)
+
+
+def test_a_result_without_json_form_is_named():
+    @tool
+    def odd() -> object:
+        """Odd."""
+        return object()
+
+    with pytest.raises(ToolError, match="has no JSON form: <object"):
+        odd.run({}, context())
+
+
+def test_two_models_of_one_name_are_refused():
+    class Box(pydantic.BaseModel):
+        street: pydantic.create_model("Street", colour=(str, ...))
+
+    def both(a: Address, b: Box) -> str:
+        """Both."""
+        return ""
+
+    both.__annotations__.update(a=Address, b=Box)
+    with pytest.raises(TypeError, match="two models .* 'Street'"):
+        tool(both)

@@ -3,8 +3,26 @@
 from collections.abc import Iterator
 from typing import Any, assert_type
 
-from zot import AsyncRuntime, Config, Runtime, events, guard, parse_frame, tool
-from zot.client import BusyError, Client, ClosedError, CommandError, EventIterator
+from zot import (
+    AsyncClient,
+    AsyncRuntime,
+    Config,
+    Decision,
+    Limits,
+    Runtime,
+    events,
+    guard,
+    parse_frame,
+    tool,
+)
+from zot.client import (
+    AsyncEventIterator,
+    BusyError,
+    Client,
+    ClosedError,
+    CommandError,
+    EventIterator,
+)
 from zot.observe import Observer, Status, normalize
 from zot.sdk import (
     AnyFrame,
@@ -69,6 +87,20 @@ def out_of_process() -> None:
         assert_type(client.prompt("hi"), EventIterator)
         assert_type(client.state(), State)
         client.set_reasoning("high")
+        client.prompt("hi", limits=Limits(max_steps=3))
+        client.open_agent("a", tools=["read"], limits=Limits(max_cost=1.0))
+
+
+async def out_of_process_in_a_loop() -> None:
+    async with AsyncClient(["zot", "rpc"]) as client:
+        assert_type(client.prompt("hi"), AsyncEventIterator)
+        async for event in client.prompt("hi", limits=Limits(max_cost=0.1)):
+            if isinstance(event, events.ApprovalRequest):
+                decision: Decision = "deny"
+                await client.approve(event.request_id, decision)
+        assert_type(await client.state(), State)
+        async with await client.open_agent("a", jail=True) as agent:
+            assert_type(await agent.messages(), tuple[MessageShape, ...])
 
 
 def watching(frame: dict[str, Any]) -> None:
@@ -76,7 +108,7 @@ def watching(frame: dict[str, Any]) -> None:
     assert_type(parse_frame(frame), AnyFrame)
     state = normalize(frame)
     if state is not None:
-        assert_type(state.upper(), str)
+        print(state.upper())
 
 
 def refused(client: Client) -> str:

@@ -5,11 +5,14 @@ It fails closed: `fail_closed` in the manifest and here means that no tool runs 
 cannot answer. Patterns stop accidents, not a determined attacker; for that, use a sandbox.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import time
+from typing import Any
 
-from zot_ext import Extension, block
+from zot_ext import Event, Extension, Reply, block
 
 ext = Extension("guard", "1.0.0", fail_closed=True)
 
@@ -23,15 +26,16 @@ DANGEROUS = {
 }
 
 
-def audit(kind, event, **more):
+def audit(kind: str, event: Event, **more: Any) -> None:
     entry = {"time": time.time(), "kind": kind, "session": event.session_id, **more}
     with open(f"{ext.host.data_dir}/audit.jsonl", "a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")
 
 
 @ext.intercept("tool_call")
-def check(event):
-    command = str((event.tool_args or {}).get("command", ""))
+def check(event: Event) -> Reply | None:
+    args: dict[str, Any] = event.tool_args or {}
+    command = str(args.get("command", ""))
     for pattern, reason in DANGEROUS.items():
         if re.search(pattern, command):
             audit("blocked", event, tool=event.tool_name, command=command, reason=reason)
@@ -42,12 +46,12 @@ def check(event):
 
 
 @ext.on("tool_result")
-def result(event):
+def result(event: Event) -> None:
     audit("result", event, tool=event.tool_name, status=event.status)
 
 
 @ext.command("audit", "show the last entries of the audit log")
-def show(args):
+def show(args: str) -> str:
     try:
         with open(f"{ext.host.data_dir}/audit.jsonl", encoding="utf-8") as file:
             return "".join(file.readlines()[-int(args or 10) :])

@@ -2,39 +2,43 @@
 """A to-do list: the model uses the tool `todo`, you use the panel that /todo opens. The list is
 kept in the extension's data directory."""
 
+from __future__ import annotations
+
 import json
 import os
 import threading
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from zot_ext import Extension, ToolFailed, open_panel
+from zot_ext import Extension, Reply, ToolFailed, open_panel
 
 ext = Extension("todo", "1.0.0")
 panel = ext.panel("todo", "To do", footer="up/down move, enter checks, d deletes, esc closes")
 lock = threading.Lock()
+Item = dict[str, Any]  # text, done
 cursor = 0
 
 
-def path():
+def path() -> str:
     return os.path.join(ext.host.data_dir, "todo.json")
 
 
-def load():
+def load() -> list[Item]:
     try:
         with open(path(), encoding="utf-8") as file:
-            return json.load(file)
+            items: list[Item] = json.load(file)
+            return items
     except FileNotFoundError:
         return []
 
 
-def save(items):
+def save(items: list[Item]) -> None:
     with open(path() + ".new", "w", encoding="utf-8") as file:
         json.dump(items, file)
     os.replace(path() + ".new", path())
     draw(items)
 
 
-def draw(items):
+def draw(items: list[Item]) -> None:
     marks = {True: "x", False: " "}
     panel.render(
         f"{'>' if i == cursor else ' '} {i + 1}. [{marks[item['done']]}] {item['text']}"
@@ -70,7 +74,7 @@ def todo(
 
 
 @ext.command("todo", "open the to-do list; with a text, add it")
-def command(args):
+def command(args: str) -> Reply | str:
     if args:
         return todo("add", args)
     with lock:
@@ -79,7 +83,7 @@ def command(args):
 
 
 @panel.on_key
-def key(key, text):
+def key(key: str, text: str) -> None:
     global cursor
     with lock:
         items = load()

@@ -7,13 +7,14 @@ again; it is never run twice. JOB.jsonl has the conversation, JOB.cursor what wa
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from zot.client import Client
 
 NAMES = {"text_delta": "delta", "tool_progress": "text"}
 
 
-def show(frame: dict) -> None:
+def show(frame: dict[str, Any]) -> None:
     if frame["type"] == "tool_call":
         print(f"\n[{frame['name']} {json.dumps(frame['args'])}]", flush=True)
     elif frame["type"] == "run_resumed":

@@ -28,9 +28,12 @@ def main() -> int:
         encoding="utf-8",
     )
 
+    assert zot.stdin is not None and zot.stdout is not None  # both are pipes
+    stdin = zot.stdin
+
     def send(**command: object) -> None:
-        zot.stdin.write(json.dumps(command) + "\n")
-        zot.stdin.flush()
+        stdin.write(json.dumps(command) + "\n")
+        stdin.flush()
 
     send(type="hello", features=["agents", "approvals", "codes"])
     for number, question in enumerate(QUESTIONS):
@@ -63,7 +66,7 @@ def main() -> int:
             print(f"{name} ({QUESTIONS[int(name.split()[1])]}): {open_agents.pop(name)}")
             if not open_agents:
                 break
-    zot.stdin.close()  # the end of input ends the process
+    stdin.close()  # the end of input ends the process
     return zot.wait() or (1 if failed or open_agents else 0)
 
 

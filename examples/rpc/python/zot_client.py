@@ -9,6 +9,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
+from typing import IO, Any
 
 
 def main() -> int:
@@ -22,9 +24,10 @@ def main() -> int:
         print(f"error: cannot start {command[0]}: {error.strerror}", file=sys.stderr)
         return 1
     with child as zot:
+        assert zot.stdin is not None and zot.stdout is not None  # both are pipes
         if token := os.environ.get("ZOTCORE_RPC_TOKEN"):
-            send(zot, {"id": "0", "type": "hello", "token": token})
-        send(zot, {"id": "1", "type": "prompt", "message": sys.argv[1]})
+            send(zot.stdin, {"id": "0", "type": "hello", "token": token})
+        send(zot.stdin, {"id": "1", "type": "prompt", "message": sys.argv[1]})
         # Bytes end at LF and nowhere else; text mode would also split elsewhere.
         code = follow(json.loads(line) for line in zot.stdout)
         try:
@@ -34,15 +37,15 @@ def main() -> int:
     return code
 
 
-def send(zot, command) -> None:
+def send(zot: IO[bytes], command: dict[str, str]) -> None:
     try:
-        zot.stdin.write(json.dumps(command).encode() + b"\n")
-        zot.stdin.flush()
+        zot.write(json.dumps(command).encode() + b"\n")
+        zot.flush()
     except BrokenPipeError:
         pass  # it has ended already; reading will say so
 
 
-def follow(frames) -> int:
+def follow(frames: Iterable[dict[str, Any]]) -> int:
     """Show the events of one prompt, up to its `done`."""
     failed = False
     for frame in frames:
@@ -65,6 +68,8 @@ def follow(frames) -> int:
                 print()
             case "done":
                 return int(failed)
+            case _:
+                pass
     print("error: zot ended before it was done", file=sys.stderr)
     return 1
 

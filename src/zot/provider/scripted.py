@@ -106,7 +106,7 @@ class ScriptedProvider:
         except OSError as error:
             raise ConfigError(f"cannot read the script {path!r}: {error.strerror}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise ConfigError(f"the script {path!r} is not valid: {error}") from error
+            raise ConfigError(f"the script {path!r} is not valid: {explained(error)}") from error
         return cls(script.turns)
 
     def stream(self, request: types.Request, cancel: Cancel) -> Iterator[types.StreamEvent]:
@@ -156,7 +156,17 @@ def as_turn(turn: ScriptedTurn | str | dict[str, types.Json]) -> ScriptedTurn:
     try:
         return msgspec.convert(turn, ScriptedTurn)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"not a scripted turn: {error}") from error
+        raise ConfigError(f"not a scripted turn: {explained(error)}") from error
+
+
+def explained(error: Exception) -> str:
+    """Return the error's text, with the known fields if one is unknown."""
+    text = str(error)
+    if "unknown field" not in text:
+        return text
+    parts = {"turn": ScriptedTurn, "tool": ScriptedCall, "error": ScriptedError}
+    known = (f"a {name} has {', '.join(kind.__struct_fields__)}" for name, kind in parts.items())
+    return f"{text}; {'; '.join(known)}"
 
 
 def last_user_text(messages: Sequence[types.Message]) -> str:

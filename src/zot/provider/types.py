@@ -39,6 +39,19 @@ class Image(Plain):
     mime_type: str
     data: bytes
 
+    def __post_init__(self) -> None:
+        check_image(self.mime_type, self.data)
+
+
+def check_image(mime_type: object, data: object) -> None:
+    """Check the types, for callers without a type checker. Raises TypeError."""
+    if not isinstance(mime_type, str):
+        raise TypeError(f"Image: mime_type is {type(mime_type).__name__}; use text as 'image/png'")
+    if not isinstance(data, bytes):
+        raise TypeError(
+            f"Image: data is {type(data).__name__} and must be bytes; base64.b64decode decodes text"
+        )
+
 
 class ToolCall(Plain):
     """The model's request to run a tool."""

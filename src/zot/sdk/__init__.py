@@ -30,11 +30,13 @@ from zot.errors import (
     ToolError,
     ZotError,
 )
-from zot.provider.types import Image, Message, Model, Provider, Text, ToolCall
+from zot.provider.types import Image, Level, Message, Model, Provider, Text, ToolCall
 from zot.runtime.agents import AgentInfo
+from zot.runtime.approval import Decision
 from zot.runtime.rewind import Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
+from zot.sdk.listener import AgentOptions
 from zot.sdk.runtime import CompactResult, Runtime
 from zot.sdk.stream import AgentEvent, Answer, EventStream
 from zot.wire import frames as events
@@ -63,6 +65,7 @@ __all__ = [
     "ALLOW",
     "AgentEvent",
     "AgentInfo",
+    "AgentOptions",
     "Allow",
     "Answer",
     "AnyFrame",
@@ -81,6 +84,7 @@ __all__ = [
     "Config",
     "ConfigError",
     "ContentBlock",
+    "Decision",
     "EventFrame",
     "EventStream",
     "EventsRead",
@@ -91,6 +95,7 @@ __all__ = [
     "Image",
     "ImageBlock",
     "KeptEvent",
+    "Level",
     "Limits",
     "McpServerShape",
     "Message",

@@ -225,6 +225,8 @@ def streamed(
             self._turns if waits else None,
         )
 
+    signature = inspect.signature(blocking)
+    vars(call)["__signature__"] = signature.replace(return_annotation="AsyncEventStream")
     return call
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -22,7 +24,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core.hook import Hook
 from zot.core.tool import Tool
-from zot.errors import ConfigError
+from zot.errors import ConfigError, ZotError
 from zot.home import of_process
 from zot.provider.providers import ProviderInfo
 from zot.provider.types import LEVELS, Json, Level, Model, Provider, Request, StreamEvent
@@ -102,6 +104,8 @@ _DEFAULTS: dict[str, Any] = {
     **{"hooks": (), "features": (), "mcp_servers": {}, "session": None},
     "on_agent_event": None,
 }
+_FLAG = re.compile(r"--([a-z][a-z-]*)(?: (?=')| (?=[A-Z]+\b))?")
+_KEYWORDS = {flag: (word, row) for word, row in _ROWS.items() for flag in row.words}
 _TYPES = get_type_hints(Settings)
 _HELP = "".join(f"{word}: {_OWN_HELP.get(word) or _ROWS[word].help}\n" for word in _TYPES)
 if TYPE_CHECKING:
@@ -133,6 +137,30 @@ def shows_settings(init: Callable[Keywords, None]) -> Callable[Keywords, None]:
     vars(init)["__signature__"] = inspect.Signature(parameters, return_annotation=None)
     init.__doc__ = f"{inspect.getdoc(init)}\n\nSettings:\n{_HELP}"
     return init
+
+
+@contextmanager
+def python_words() -> Iterator[None]:
+    """Name keywords instead of flags in errors: `session=PATH` for `--session PATH`."""
+    try:
+        yield
+    except ZotError as error:
+        error.args = (_FLAG.sub(_keyword, str(error)), *error.args[1:])
+        raise
+
+
+def _keyword(flag: re.Match[str]) -> str:
+    word, row = _KEYWORDS.get(f"--{flag[1]}", ("", None))
+    if row is None:
+        return flag[0]
+    if row.kind == "switch":
+        return f"{word}={bool(row.default) is False}" + flag[0][len(flag[1]) + 2 :]
+    is_followed = flag[0].endswith(" ")
+    return (
+        f"{word}="
+        if is_followed and row.kind not in ("list", "words")
+        else word + " " * is_followed
+    )
 
 
 def config_of(config: Config | None, settings: Settings) -> Config:

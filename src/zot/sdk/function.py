@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from copy import copy
 from typing import Annotated, Any, get_args, get_origin, get_type_hints, overload
@@ -15,15 +14,12 @@ from zot.cancel import Cancel
 from zot.core.hook import ALLOW, Allow, Block, Hook, HookContext, ReplaceArgs
 from zot.core.tool import REPLAYS, Reconciled, Replay, ToolContext, ToolOutput
 from zot.errors import ToolError
+from zot.ext import read_docstring as read_docstring
 from zot.provider.types import Json, ToolCall
 
 Function = Callable[..., Any]
 Reconcile = Callable[[dict[str, Json], str], Any]
 Guard = Callable[[ToolCall], Allow | Block | ReplaceArgs | str | bool | dict[str, Json] | None]
-
-_ARGS_HEADING = re.compile(r"^(Args|Arguments|Parameters):\s*$")
-_NEXT_HEADING = re.compile(r"^[A-Z][a-z]+:\s*$")
-_ARGUMENT = re.compile(r"^(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 
 
 class FunctionTool:
@@ -78,7 +74,8 @@ class FunctionTool:
     def started(self, args: dict[str, Json], context: ToolContext) -> Any:
         """Call the function with these arguments; return its result or, if async, the coroutine."""
         try:
-            values = msgspec.structs.asdict(msgspec.convert(args, self._arguments))
+            converted = msgspec.convert(args, self._arguments, dec_hook=model_from)
+            values = msgspec.structs.asdict(converted)
         except msgspec.ValidationError as error:
             raise ToolError(f"invalid arguments for {self.name!r}: {error}") from error
         if self._context_name:
@@ -181,12 +178,12 @@ def guard(function: Guard) -> FunctionGuard:
 
 def object_schema(struct: type[Struct]) -> dict[str, Json]:
     """Return the JSON Schema of the arguments: one object, with referenced types in `$defs`."""
-    try:
-        (root,), parts = msgspec.json.schema_components([struct], ref_template="#/$defs/{name}")
-    except TypeError as error:
-        raise TypeError(f"an argument has a type that JSON does not have: {error}") from error
+    (root,), parts = msgspec.json.schema_components(
+        [struct], schema_hook=model_schema, ref_template="#/$defs/{name}"
+    )
     schema: dict[str, Json] = parts.pop(root["$ref"].removeprefix("#/$defs/"))
     schema.pop("title", None)
+    move_definitions(schema, parts)
     if parts:
         schema["$defs"] = parts
     return schema
@@ -218,25 +215,41 @@ def as_output(value: Any) -> ToolOutput | str:
         return value
     if value is None:
         return "done"
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value, enc_hook=model_data).decode()
 
 
-def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Split a docstring into its main text and the arguments of its `Args:` section."""
-    text_lines: list[str] = []
-    arguments: dict[str, str] = {}
-    inside, last = False, ""
-    for line in text.split("\n"):
-        if _ARGS_HEADING.match(line):
-            inside = True
-        elif inside and _NEXT_HEADING.match(line):
-            inside = False
-            text_lines.append(line)
-        elif not inside:
-            text_lines.append(line)
-        elif argument := _ARGUMENT.match(line.strip()):
-            last = argument[1]
-            arguments[last] = argument[2]
-        elif last and line.strip():
-            arguments[last] += " " + line.strip()
-    return "\n".join(text_lines).strip(), arguments
+# --- pydantic's models, and any class with the same three methods --------------------------------
+
+
+def model_schema(kind: type) -> dict[str, Json]:
+    """Return the JSON Schema of a model. Raises TypeError: the class is none."""
+    if not hasattr(kind, "model_json_schema") or not hasattr(kind, "model_validate"):
+        raise TypeError(
+            f"{kind.__name__!r} has no JSON form: use str, int, float, bool, list, dict, Literal, "
+            "a dataclass, a msgspec struct or a pydantic model"
+        )
+    schema: dict[str, Json] = kind.model_json_schema()
+    return schema
+
+
+def model_from(kind: Any, value: Any) -> Any:
+    return kind.model_validate(value)
+
+
+def model_data(value: Any) -> Any:
+    if not hasattr(value, "model_dump"):
+        raise ToolError(f"the result of the tool has no JSON form: {value!r:.80}")
+    return value.model_dump(mode="json")
+
+
+def move_definitions(schema: Json, into: dict[str, Json]) -> None:
+    """Move the `$defs` of models to the root of the schema, where their references point."""
+    if isinstance(schema, list):
+        for item in schema:
+            move_definitions(item, into)
+    if isinstance(schema, dict):
+        for name, part in schema.pop("$defs", {}).items():
+            if into.setdefault(name, part) != part:
+                raise TypeError(f"two models of the arguments have the name {name!r}")
+        for item in schema.values():
+            move_definitions(item, into)

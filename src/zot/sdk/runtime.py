@@ -34,6 +34,7 @@ from zot.sdk.config import (
     hooks_of,
     own_tools,
     plan_of,
+    python_words,
     shows_settings,
 )
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
@@ -101,6 +102,10 @@ class Runtime:
             AuthError: there is no key for the provider.
         """
         config = config_of(config, settings)
+        with python_words():
+            self._build(config)
+
+    def _build(self, config: Config) -> None:
         plan = plan_of(config)
         options = plan.setup.options
         self._reader = reader = RunEvents(frozenset(config.features), config.on_agent_event)
@@ -422,9 +427,10 @@ class Runtime:
         """
         opened = Runtime.__new__(Runtime)
         opened._reader = RunEvents(self._reader.features, self._reader.on_agent_event)
-        name, runtime = self._open().agents.open(
-            agent, request_of(options), lambda name: opened._reader
-        )
+        with python_words():
+            name, runtime = self._open().agents.open(
+                agent, request_of(options), lambda name: opened._reader
+            )
         opened._use(runtime)
         opened.name, opened._opener = name, self
         return opened
@@ -481,7 +487,7 @@ class Runtime:
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
         pictures = checked(images)
         channel = Channel(notify)
-        with self._lock:
+        with python_words(), self._lock:
             if run and (known := self._known(run, channel)) is not None:
                 return known, channel
             runtime = self._idle()

@@ -300,7 +300,7 @@ def missing_key(info: ProviderInfo) -> str:
     variable = info.env[0] if info.env else "the provider's variable"
     return (
         f"no credential for {info.name}; set {variable}, run `zot login {info.name}`, or give the "
-        "key itself (--api-key; api_key=... in Python). Without a key: the provider local runs a "
+        "key itself: --api-key KEY. Without a key: the provider local runs a "
         "model on this machine"
     )
 

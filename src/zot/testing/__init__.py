@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from zot.provider.scripted import ScriptedProvider as ScriptedProvider
     from zot.provider.scripted import ScriptedTurn as ScriptedTurn
     from zot.testing.fakeserver import FakeServer as FakeServer
+    from zot.testing.harness import Harness as Harness
     from zot.testing.provider_suite import run_suite as run_suite
     from zot.testing.provider_suite import stream_problems as stream_problems
 
@@ -20,12 +21,14 @@ _HOMES = {
     "ScriptedProvider": "zot.provider.scripted",
     "ScriptedTurn": "zot.provider.scripted",
     "FakeServer": "zot.testing.fakeserver",
+    "Harness": "zot.testing.harness",
     "check_wire": "zot.conformance.cli",
     "run_suite": "zot.testing.provider_suite",
     "stream_problems": "zot.testing.provider_suite",
 }
 __all__ = [
     "FakeServer",
+    "Harness",
     "ScriptedProvider",
     "ScriptedTurn",
     "check_wire",

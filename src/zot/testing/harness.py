@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import traceback
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from zot.ext import Extension, Handler, Json, Result
+
+MAX_STDERR = 64 * 1024
+"""Characters of an extension's stderr that are kept."""
 
 
 class Harness:
@@ -44,6 +48,9 @@ class Harness:
         self.subscribed: dict[str, Json] = {"events": [], "intercept": [], "fail_closed": False}
         self.frames: list[dict[str, Json]] = []
         """All frames that the extension sent, in order."""
+        self.stderr = ""
+        """The end of what the extension's process wrote to stderr, or the traceback of an Extension
+        whose `run` failed. It goes to the stderr of the test, too."""
         self._ack: dict[str, Json] = {
             "protocol_version": 1,
             **dict.fromkeys(("zot_version", "provider", "model"), "test"),
@@ -71,12 +78,16 @@ class Harness:
             from_read, from_write = os.pipe()
             self._in, self._out = os.fdopen(to_write, "wb"), os.fdopen(from_read, "rb")
             files = os.fdopen(to_read, "rb"), os.fdopen(from_write, "wb")
-            self._runner = threading.Thread(target=_run_and_close, args=(extension, *files))
+            self._runner = threading.Thread(target=self._run_extension, args=(extension, *files))
             self._runner.start()
         else:
             pipe = subprocess.PIPE
-            self._process = subprocess.Popen(extension, stdin=pipe, stdout=pipe, env=_environment())
+            self._process = subprocess.Popen(
+                extension, stdin=pipe, stdout=pipe, stderr=pipe, env=_environment()
+            )
             self._in, self._out = self._process.stdin, self._process.stdout
+            self._runner = threading.Thread(target=self._read_stderr, daemon=True)
+            self._runner.start()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
@@ -114,6 +125,7 @@ class Harness:
         return self._ask("event_intercept_response", "event_intercept", **self._event(name, fields))
 
     def key(self, panel_id: str, key: str, text: str = "") -> None:
+        """Send a key to a panel: its name, or `rune` with the `text`."""
         self.send("panel_key", panel_id=panel_id, key=key, text=text)
 
     def wait_for(self, type: str, **fields: Json) -> dict[str, Json]:
@@ -128,9 +140,11 @@ class Harness:
 
     @property
     def notes(self) -> list[str]:
+        """Messages of `notify`, in order."""
         return [frame["message"] for frame in self._seen("notify")]
 
     def send(self, type: str, **fields: Json) -> None:
+        """Send any frame to the extension."""
         self._in.write(json.dumps({"type": type, **fields}).encode() + b"\n")
         self._in.flush()
 
@@ -151,8 +165,7 @@ class Harness:
             finally:
                 self._process.kill()
                 self._process.wait()
-        else:
-            self._runner.join(self._timeout)
+        self._runner.join(self._timeout)
         self._reader.join(self._timeout)
         self._out.close()
         if self._temporary is not None:
@@ -178,9 +191,27 @@ class Harness:
         with self._changed:
             if not self._changed.wait_for(lambda: seen() or self._ended, self._timeout):
                 raise TimeoutError(f"{failure} within {self._timeout:g} s")
-            if not seen():
-                raise EOFError(f"{failure}: the extension ended")
-            return seen()
+            if seen():
+                return seen()
+        self._runner.join(self._timeout)  # it has read all of stderr when it ends
+        said = f"; its stderr:\n{self.stderr}" if self.stderr else ", and wrote nothing to stderr"
+        raise EOFError(f"{failure}: the extension ended{said}")
+
+    def _read_stderr(self) -> None:
+        with self._process.stderr as stderr:
+            for line in stderr:
+                self._keep(line.decode(errors="replace"))
+
+    def _run_extension(self, extension: Extension, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        with stdin, stdout:
+            try:
+                extension.run(stdin, stdout)
+            except Exception:
+                self._keep(traceback.format_exc())
+
+    def _keep(self, text: str) -> None:
+        self.stderr = (self.stderr + text)[-MAX_STDERR:]
+        sys.stderr.write(text)
 
     def _read(self) -> None:
         try:
@@ -224,8 +255,3 @@ def _environment() -> dict[str, str]:
     sdk = Path(__file__).absolute().parent.parent / "extensions" / "sdk"
     path = [os.environ.get("PYTHONPATH", ""), str(sdk)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-
-
-def _run_and_close(extension: Extension, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-    with stdin, stdout:
-        extension.run(stdin, stdout)

@@ -111,35 +111,45 @@ class OfQuestion(Frame):
     request_id: str
 
 
-class UserMessage(Said, tag="user_message"): ...
+class UserMessage(Said, tag="user_message"):
+    """A message of the user, as it was added to the transcript."""
 
 
-class TurnStart(Frame, events.TurnStart, tag="turn_start"): ...
+class TurnStart(Frame, events.TurnStart, tag="turn_start"):
+    """A call of the model begins; `step` counts them from 1."""
 
 
-class AssistantStart(Frame, tag="assistant_start"): ...
+class AssistantStart(Frame, tag="assistant_start"):
+    """The model begins to answer."""
 
 
 class TextDelta(Frame, tag="text_delta"):
+    """A piece of the model's text."""
+
     delta: str
 
 
 class ThinkingDelta(Frame, tag="thinking_delta"):
-    """Feature `thinking`."""
+    """A piece of the model's reasoning (feature `thinking`)."""
 
     delta: str
 
 
-class ToolUseStart(Frame, events.ToolCallStart, tag="tool_use_start"): ...
+class ToolUseStart(Frame, events.ToolCallStart, tag="tool_use_start"):
+    """The model begins to write a tool call."""
 
 
-class ToolUseArgs(Frame, events.ToolCallArgs, tag="tool_use_args"): ...
+class ToolUseArgs(Frame, events.ToolCallArgs, tag="tool_use_args"):
+    """A piece of the call's arguments, as JSON text."""
 
 
-class ToolUseEnd(Frame, events.ToolCallEnd, tag="tool_use_end"): ...
+class ToolUseEnd(Frame, events.ToolCallEnd, tag="tool_use_end"):
+    """The model has written the tool call; the tool has not run yet."""
 
 
 class Usage(Frame, tag="usage"):
+    """Tokens and cost of one model call."""
+
     input: int
     output: int
     cache_read: int
@@ -149,13 +159,17 @@ class Usage(Frame, tag="usage"):
     cost_known: bool = True
 
 
-class AssistantMessage(Said, tag="assistant_message"): ...
+class AssistantMessage(Said, tag="assistant_message"):
+    """The whole message of the model, as it was added to the transcript."""
 
 
-class ToolCall(OfCall, tag="tool_call"): ...
+class ToolCall(OfCall, tag="tool_call"):
+    """A tool is about to run with these arguments."""
 
 
 class TurnEnd(Frame, tag="turn_end"):
+    """The model call has ended; `stop` says why. With `tool_use` its tools run next."""
+
     stop: Stop
     stop_reason: Literal["end_turn", "tool_use", "length", "error", "aborted"] | UnsetType = UNSET
     """Always sent; optional so that frames of other implementations can be parsed."""
@@ -168,16 +182,21 @@ class ToolStart(OfCall, tag="tool_start"):
     """Feature `tools`: the call has passed guards and approval; the tool starts."""
 
 
-class ToolProgress(Frame, events.ToolProgress, tag="tool_progress"): ...
+class ToolProgress(Frame, events.ToolProgress, tag="tool_progress"):
+    """A piece of output of a tool that runs."""
 
 
 class ToolResult(Frame, tag="tool_result"):
+    """The result of a tool call, as the model gets it."""
+
     id: str
     is_error: bool
     content: tuple[TextBlock | ImageBlock, ...]
 
 
 class Error(Frame, tag="error"):
+    """A failure of the run. The run goes on after some; the last `turn_end` decides."""
+
     message: str
     code: str | UnsetType = UNSET
     """Feature `codes`."""
@@ -208,10 +227,14 @@ class RunSuspended(Frame, events.RunSuspended, tag="run_suspended"):
 
 
 class CompactStart(Frame, tag="compact_start"):
+    """The older part of the transcript is about to be summarised."""
+
     reason: Literal["manual", "threshold", "overflow"]
 
 
 class CompactDone(Frame, tag="compact_done"):
+    """The summary has replaced the older part of the transcript."""
+
     summary: str
 
 
@@ -239,7 +262,7 @@ class Fallback(Frame, tag="fallback"):
 
 
 class QueueUpdate(Frame, tag="queue_update"):
-    """Feature `queue`."""
+    """The messages that wait for the model (feature `queue`)."""
 
     steering: tuple[str, ...]
     follow_up: tuple[str, ...]
@@ -262,20 +285,23 @@ class ApprovalRequest(OfQuestion, tag="approval_request"):
 
 
 class ApprovalResolved(OfQuestion, tag="approval_resolved"):
-    """Feature `approvals`."""
+    """The outcome of an ApprovalRequest (feature `approvals`)."""
 
     id: str
     decision: Literal["allow", "deny"]
     source: Literal["client", "remembered", "timeout", "abort"]
 
 
-class ExtNotify(Frame, events.ExtensionNotify, tag="ext_notify"): ...
+class ExtNotify(Frame, events.ExtensionNotify, tag="ext_notify"):
+    """A notice of an extension for the user."""
 
 
-class ExtDisplay(Frame, events.ExtensionDisplay, tag="ext_display"): ...
+class ExtDisplay(Frame, events.ExtensionDisplay, tag="ext_display"):
+    """A text of an extension for the user; the model does not see it."""
 
 
-class ExtPanel(Frame, events.ExtensionPanel, tag="ext_panel"): ...
+class ExtPanel(Frame, events.ExtensionPanel, tag="ext_panel"):
+    """An extension opens, draws or closes a panel."""
 
 
 class ExtAsk(OfQuestion, tag="ext_ask"):

@@ -1,0 +1,1 @@
+from zot.ext import *  # noqa: F403  all of its names

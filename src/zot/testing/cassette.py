@@ -15,7 +15,7 @@ from msgspec import Struct
 from zot import errors
 from zot.core.tool import ToolOutput
 from zot.errors import ProviderError, ToolError
-from zot.provider import failure, types
+from zot.provider import failure, model, types
 from zot.provider.types import Block, Image, Model, Request, ToolResult
 from zot.text import SECRET_GONE, mapped
 from zot.tools.registry import BACKGROUND
@@ -27,7 +27,8 @@ Line = dict[str, Any]
 
 _TYPES: dict[str, type[Struct]] = {
     name: value
-    for name, value in vars(types).items()
+    for module in (types, model)
+    for name, value in vars(module).items()
     if isinstance(value, type) and issubclass(value, Struct)
 } | {"ToolOutput": ToolOutput}
 
@@ -87,9 +88,9 @@ def _replaced(value: Any, old: str, new: str) -> Any:
 
 
 def unpacked_model(line: Line, packer: Packer) -> Model:
-    model = packer.unpack(line)
-    assert isinstance(model, Model)
-    return model
+    unpacked = packer.unpack(line)
+    assert isinstance(unpacked, Model)
+    return unpacked
 
 
 # --- requests ------------------------------------------------------------------------------------

@@ -495,3 +495,20 @@ def test_commands_run_where_a_thousand_descriptors_are_open(supervisor: Supervis
         for fd in held:
             os.close(fd)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_dying_helper_is_waited_for() -> None:
+    # A killed process closes its descriptors in any order: zot may see the end of a command's
+    # socket while the helper is still there, with all that the command left below it.
+    dying = Supervisor()
+    ours, theirs = socket.socketpair()
+    helper = subprocess.Popen(["sleep", "0.3"], pass_fds=[theirs.fileno()])
+    theirs.close()
+    dying._socket, dying._pid = ours, helper.pid
+    dying._bury(helper.pid + 1)
+    assert dying._pid == helper.pid
+    dying._bury(helper.pid)
+    assert dying._pid == 0
+    with pytest.raises(ChildProcessError):
+        os.waitpid(helper.pid, os.WNOHANG)
+    helper.returncode = 0

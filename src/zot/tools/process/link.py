@@ -90,11 +90,12 @@ def send_all(to: socket.socket, message: bytes, *fds: int) -> None:
     to.sendall(memoryview(message)[sent:])
 
 
-def is_alive(connection: socket.socket) -> bool:
-    """Return whether the peer lives. It sends nothing while idle, so readable means it is gone."""
+def is_alive(connection: socket.socket, seconds: float = 0.0) -> bool:
+    """Return whether the peer lives, after waiting for its end so long. It sends nothing while
+    idle, so readable means it is gone."""
     poll = select.poll()  # not select(): it cannot wait for descriptors above 1023
     poll.register(connection, select.POLLIN)
-    return not poll.poll(0)
+    return not poll.poll(seconds * 1000)
 
 
 class KeeperLink:

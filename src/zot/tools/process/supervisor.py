@@ -28,6 +28,8 @@ READ = 1 << 16
 PIPE = 1 << 20
 PATIENCE = 6.0
 """Seconds that the helper may take to end a command before the helper itself is ended."""
+DYING_SECONDS = 2.0
+"""Seconds that a killed helper may take to end: more than a busy machine needs."""
 FIRST_LOOK, LAST_LOOK = 0.05, 1.0
 """Shortest and longest pause, in seconds, between looks for a report while the pipe is open."""
 ATTEMPTS = 3
@@ -116,7 +118,7 @@ class Supervisor:
         message = link.packed(launch)
         for _ in range(ATTEMPTS):
             try:
-                control, output = self._start(message)
+                helper, control, output = self._start(message)
             except (ConnectionError, TimeoutError):
                 continue  # the helper was killed or hangs: retry with a new one
             except OSError as error:
@@ -134,7 +136,8 @@ class Supervisor:
             # A helper that is killed may lose a command it received; then nothing has run.
             if command.link.is_accepted or cancel.is_set():
                 if report is None:
-                    self._bury()
+                    if command.link.is_gone:  # the helper holds its socket, too
+                        self._bury(helper)
                     trees.end_strays()
                     _sweep(f"{MARK}={mark}")
                 return _result(report, time.monotonic() - started)
@@ -156,25 +159,26 @@ class Supervisor:
 
     # --- the helper --------------------------------------------------------------------------
 
-    def _start(self, message: bytes) -> tuple[socket.socket, int]:
-        """Send a command; return our ends of its control socket and its output pipe."""
+    def _start(self, message: bytes) -> tuple[int, socket.socket, int]:
+        """Send a command; return the helper's pid, and our ends of the command's control socket
+        and output pipe."""
         output, output_end = os.pipe()
         try:
-            return self._hand_over(message, output_end), output
+            return *self._hand_over(message, output_end), output
         except BaseException:
             os.close(output)
             raise
         finally:
             os.close(output_end)
 
-    def _hand_over(self, message: bytes, output: int) -> socket.socket:
+    def _hand_over(self, message: bytes, output: int) -> tuple[int, socket.socket]:
         """Send a command to the free keeper, or else to the helper, which forks one."""
         with self._lock:
             helper = self._started()
             trees.send([self._pid], signal.SIGCONT)  # an earlier command may have stopped it
             free, self._free = self._free, None
             if free is not None and _takes(free, message, output):
-                return free
+                return self._pid, free
             control, theirs = socket.socketpair()
             try:
                 link.send_all(helper, message, output, theirs.fileno())
@@ -184,7 +188,7 @@ class Supervisor:
                 raise
             finally:
                 theirs.close()
-            return control
+            return self._pid, control
 
     def _keep(self, control: socket.socket) -> None:
         """Keep the socket of a reusable keeper. It is detached, so that a late abort of the old
@@ -214,11 +218,14 @@ class Supervisor:
             link.end_process(self._pid, PATIENCE)
             self._pid = 0
 
-    def _bury(self) -> None:
+    def _bury(self, helper: int) -> None:
         """Wait for the end of a dying helper: until then its orphans are still below it and would
-        be spared as its own."""
+        be spared as its own. A process that was killed closes its descriptors in any order, so its
+        own socket may end after that of the command."""
         with self._lock:
-            if self._socket is not None and not link.is_alive(self._socket):
+            if self._pid != helper or self._socket is None:
+                return  # another thread has done it
+            if not link.is_alive(self._socket, DYING_SECONDS):
                 self._stop()
 
     def _force(self) -> None:

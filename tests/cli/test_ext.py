@@ -167,6 +167,25 @@ def test_a_repository_is_cloned_and_its_hooks_do_not_run(home, zot_ext, reposito
     assert not trap.exists()
 
 
+def test_a_commit_can_be_named_and_nothing_else_is_installed(home, zot_ext, repository):
+    words = ["git", "rev-parse", "HEAD"]
+    first = subprocess.check_output(words, cwd=repository, text=True).strip()
+    (repository / "later").touch()
+    git("add", ".", cwd=repository)
+    git("commit", "-qm", "y", cwd=repository)
+    assert zot_ext("install", f"file://{repository}#{first}")[0] == 0
+    assert not (home / "extensions" / "cloned" / "later").exists()
+    for pin, reason in (
+        ("0" * 40, "git clone"),
+        ("main", "no whole commit id"),
+        (first[:9], "no whole"),
+    ):
+        code, _, err = zot_ext("install", "--force", f"file://{repository}#{pin}")
+        assert code and reason in err
+    assert zot_ext("install", "--force", f"file://{repository}")[0] == 0
+    assert (home / "extensions" / "cloned" / "later").exists()
+
+
 def test_a_clone_without_a_manifest_is_rolled_back(home, zot_ext, repository):
     git("rm", "-q", "extension.json", cwd=repository)
     git("commit", "-qm", "gone", cwd=repository)

@@ -8,7 +8,7 @@ from support.bwrap import needs_bwrap
 from support.rpc import Zot, marked, run_zot
 from support.tools import eventually
 
-from zot.errors import ToolError
+from zot.errors import Cancelled, ToolError
 from zot.tools.process.background import Background
 from zot.tools.process.supervisor import ProcessResult
 
@@ -78,12 +78,13 @@ def test_how_it_ended_is_said_and_ids_are_checked(tmp_path):
 
 def test_there_are_so_many_at_once_and_output_is_bounded(tmp_path):
     many = {"tools": [*START["tools"]] * 9}
-    loud = call("bash", command="head -c 200000 /dev/zero | tr '\\0' x", background=True)
-    with Zot(tmp_path, [loud, many, "ok"]) as zot:
+    loud = call("bash", command="head -c 200000 /dev/zero | tr '\\0' x; touch on", background=True)
+    look = [call("bash", command=WAIT), call("bash_output", id="1")]
+    with Zot(tmp_path, [loud, *look, many, "ok"]) as zot:
         outputs = results(zot.prompt("go"))
-    assert len(outputs[0][1]) < 60_000
-    assert "characters before this were dropped" in outputs[0][1]
-    assert [failed for failed, _ in outputs[1:]].count(True) == 1
+    assert all(len(text) < 60_000 for _, text in outputs)
+    assert "characters before this were dropped" in outputs[0][1] + outputs[2][1]
+    assert [failed for failed, _ in outputs[3:]].count(True) == 1
     assert "end one with bash_kill" in outputs[-1][1]
 
 
@@ -108,8 +109,7 @@ def test_it_ends_with_its_session(tmp_path, how):
     with Zot(tmp_path, [START, "up", call("bash_output", id="1"), "gone"], args=args) as zot:
         zot.ask("hello", features=["sessions"])
         assert "[1 runs since" in results(zot.prompt("go"))[0][1]
-        running = sleeping(zot)
-        assert running
+        assert eventually(lambda: bool(sleeping(zot)))
         match how:
             case "end of input":
                 assert zot.close()[0] == 0
@@ -124,3 +124,18 @@ def test_it_ends_with_its_session(tmp_path, how):
         assert eventually(lambda: not sleeping(zot))
         if how in ("new_session", "load_session"):
             assert results(zot.prompt("look"))[-1][0] is True
+
+
+def test_one_that_is_stopped_before_it_began_says_so(capfd):
+    commands = Background()
+
+    def start(_, cancel):
+        cancel.wait(30)
+        raise Cancelled  # as while the jail is tried
+
+    commands.start("true", start)
+    commands.kill("1")
+    looked = commands.output("1")
+    assert looked.is_error
+    assert "[stopped before it began]" in looked.content[0].text
+    assert capfd.readouterr().err == ""

@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     # fmt: off
     add("list", _list, "list the installed extensions", json)
     add("install", _install, "copy a folder, or clone a repository", json,
-        arg("source", metavar="PATH|GIT-URL"),
+        arg("source", metavar="PATH|GIT-URL[#COMMIT]"),
         flag("--force", help="replace an installed extension"),
         flag("--insecure", help="allow http:// and git://"))
     add("remove", _remove, "delete an extension's folder; its log stays", name, YES, json,

@@ -31,6 +31,8 @@ _SAFE = ("file", "https", "ssh")
 _UNAUTHENTICATED = ("ftp", "git", "http")
 """Protocols that are forbidden also after a redirect."""
 _CLONE = ("clone", "--depth=1", "--single-branch", "--no-tags", "--no-recurse-submodules", "--")
+_CLONE_ALL = ("clone", "--no-checkout", "--no-recurse-submodules", "--")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def install(
@@ -41,20 +43,22 @@ def install(
     force: bool = False,
     insecure: bool = False,
 ) -> Installed:
-    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. With `force`, other
-    files of the installed one (its state) are kept. `insecure`: allow http:// and git://.
+    """Copy a folder, or clone a repository, to `$ZOT_HOME/extensions/NAME`. `URL#COMMIT` installs
+    that commit and nothing else. With `force`, other files of the installed one (its state) are
+    kept. `insecure`: allow http:// and git://.
 
     Raises:
         ExtensionError: no usable manifest, a name that is taken, a clone that failed; nothing was
             changed.
     """
-    if _URL.match(source) and not Path(source).is_dir():
+    url, pin = _split(source)
+    if _URL.match(url) and not Path(source).is_dir():
         if _INSECURE.match(source) and not insecure:
             raise ExtensionError(
                 f"{source!r} is not encrypted: anybody on the way could put a program of theirs in "
                 "its place; use https:// or ssh://, or add --insecure"
             )
-        with _cloned(source, environ, insecure=insecure) as folder:
+        with _cloned(url, pin, environ, insecure=insecure) as folder:
             return _place(folder, home, force)
     folder = Path(source).expanduser()
     if not folder.is_dir():
@@ -124,14 +128,31 @@ def _name_of(folder: Path) -> str | None:
         return None
 
 
+def _split(source: str) -> tuple[str, str]:
+    """Return the address and the commit of `URL#COMMIT`; "" without one."""
+    address, mark, pin = source.rpartition("#")
+    if not mark or Path(source).is_dir():
+        return source, ""
+    if not _COMMIT.fullmatch(pin):
+        raise ExtensionError(
+            f"{pin!r} behind # is no whole commit id, 40 or 64 hexadecimal digits: a branch or a"
+            " tag can be moved, and a short id can be imitated"
+        )
+    return address, pin
+
+
 @contextmanager
-def _cloned(url: str, environ: Mapping[str, str], *, insecure: bool) -> Iterator[Path]:
+def _cloned(url: str, pin: str, environ: Mapping[str, str], *, insecure: bool) -> Iterator[Path]:
+    """Yield a folder with the newest commit, or with that of `pin`, which names its content."""
     with tempfile.TemporaryDirectory(prefix="zot-ext-") as temporary:
         folder = Path(temporary) / "clone"
         git = Git(temporary, without_keys(environ))
         allowed = allow(*_SAFE, *(_UNAUTHENTICATED if insecure else ()))
+        words = _CLONE_ALL if pin else _CLONE
         try:
-            git.run(*_CLONE, url, str(folder), env={"GIT_CONFIG_NOSYSTEM": "1", **allowed})
+            git.run(*words, url, str(folder), env={"GIT_CONFIG_NOSYSTEM": "1", **allowed})
+            if pin:
+                git.at(folder).run("reset", "--hard", pin)
         except GitError as error:
             reason = str(error).strip().splitlines()[-1]
             raise ExtensionError(f"git clone {url!r} failed: {reason}") from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
 from zot.core.tool import ToolOutput
-from zot.errors import ToolError, ZotError
+from zot.errors import Cancelled, ToolError, ZotError
 from zot.provider.types import Json, Text
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Running:
             self._result = self._start(self._take, self.cancel)
         except ZotError as error:
             self._failure = str(error)
+        except Cancelled:  # before it was started, as while the jail is tried
+            self._failure = "stopped before it began"
         finally:
             self.ended.set()
 

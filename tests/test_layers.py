@@ -13,7 +13,7 @@ SRC = Path(__file__).parent.parent / "src" / "zot"
 SMALL = {"errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "writer"}
 SMALL |= {"git", "trees", "beneath", ""}
 CORE = SMALL | {"provider", "core"}
-PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local"}
+PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local", "hooks"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     **dict.fromkeys(PARTS, CORE),
     "extensions": CORE | {"children"},
     "mcp": CORE | {"children", "jsonrpc"},
+    "hooks": CORE | {"children"},
     # The one list of formats: the store and the library know what a format is, not which.
     "formats": {"sessions", "pi"},
     "sessions": CORE | {"formats"},

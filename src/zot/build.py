@@ -49,6 +49,7 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
+    from zot.hooks.guard import FileHooks
     from zot.runtime import task as task_tool
     from zot.runtime.durable import Durable
     from zot.swarm.task import Conversation
@@ -182,7 +183,10 @@ class Builder:
         skills = find_skills(setup)
         # The approval is last: a person is not prompted for a call that another guard refuses.
         last = () if approval is None else (approval,)
-        hooks = (*added.hooks, extensions, *_spend_guard(setup, lambda: agent.model), *last)
+        subagent = not is_first and depth < self._depth
+        files = _file_hooks(setup, builtin, lambda: agent.session, added.warn, subagent=subagent)
+        spend = _spend_guard(setup, lambda: agent.model)
+        hooks = (*added.hooks, *files, extensions, *spend, *last)
         agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
         task = _tasks(setup.options, self._agents, depth)
         swarm = _swarm(setup) if is_first else ()
@@ -192,7 +196,7 @@ class Builder:
             models=models,
             cwd=setup.cwd,
             client=client,
-            listeners=plan.wrapping.listeners,
+            listeners=(*plan.wrapping.listeners, *(hook.listen for hook in files)),
             sources=(GivenTools(added.tools), builtin, *task, *swarm, *texts, extensions, servers),
             sessions=added.sessions or (lambda: kept_sessions(setup, keep=added.keep)),
             shell=builtin,
@@ -282,6 +286,43 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     from zot.runtime.spend import SpendGuard
 
     return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
+
+
+def _file_hooks(
+    setup: Setup,
+    builtin: BuiltinTools,
+    session: Callable[[], Session],
+    warn: Callable[[str], None] | None,
+    *,
+    subagent: bool,
+) -> tuple[FileHooks, ...]:
+    """Return the guard of the hooks in files. They are read once: a tool that changes such a file
+    changes nothing in this process."""
+    home, cwd = setup.around.home, setup.cwd
+    paths = (f"{home}/hooks.json", f"{cwd}/.zot/hooks.json", f"{cwd}/.claude")
+    if not any(map(os.path.exists, paths)):
+        return ()
+    from zot.hooks.config import CommandHook, hook_files
+    from zot.hooks.guard import FileHooks
+    from zot.hooks.program import HookPlace
+    from zot.sessions.open import path_of
+    from zot.tools.bash import child_env
+
+    tell = warn or (lambda text: None)
+    hooks: list[CommandHook] = []
+    for file in hook_files(home, cwd, trusted=trusts_project(setup)):
+        if file.used:
+            hooks += file.hooks
+        elif not subagent:
+            tell(
+                f"{file.path} has {len(file.hooks)} hooks, and the project is not trusted; read "
+                f"them, then: zot config trust {cwd} (or --trust for one run)"
+            )
+    if not hooks:
+        return ()
+    environ = child_env(setup.around.environ, setup.secret_names())
+    place = HookPlace(cwd, environ, builtin.confined, tell)
+    return (FileHooks(hooks, place, session, path_of, subagent=subagent),)
 
 
 def _durable(setup: Setup, agent: Agent) -> Durable | None:

@@ -39,6 +39,7 @@ SUBCOMMANDS = {
     "approvals": ("cli.config:approvals", "tool calls that run without a question"),
     "ext": ("cli.ext:main", "extensions: create, install, check"),
     "mcp": ("cli.mcp:main", "MCP servers: add, test, trust"),
+    "hooks": ("cli.hooks:main", "commands that run at moments of the agent's work"),
     "skills": ("cli.skills:main", "instructions that the agent can look up"),
     "schema": ("cli.schema:main", "print the JSON Schema of the wire"),
     "conformance": ("conformance.cli:main", "check any implementation of the wire"),
@@ -50,7 +51,8 @@ beginning with the name, and returns the exit code.
 _BARE = {
     "auth": "status",
     **dict.fromkeys(
-        ("approvals", "config", "ext", "local", "mcp", "sessions", "skills", "swarm"), "list"
+        ("approvals", "config", "ext", "hooks", "local", "mcp", "sessions", "skills", "swarm"),
+        "list",
     ),
 }
 """Default action of a subcommand that is called without one."""

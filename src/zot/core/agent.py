@@ -22,7 +22,7 @@ from zot.core.answer import ModelAnswer, consistent, with_text
 from zot.core.compact import Compactor, Keep
 from zot.core.cost import add, estimate, plausible, priced
 from zot.core.events import Reason
-from zot.core.hook import Block, Hook, HookContext, ReplaceText, asked, asked_for
+from zot.core.hook import AddText, Block, Hook, HookContext, ReplaceText, asked, asked_for
 from zot.core.image import RefusedImages
 from zot.core.limits import NO_LIMITS, Deadline, Reservations, Spent, check_limits
 from zot.core.limits import Limits as Limits
@@ -121,6 +121,9 @@ class Agent:
         self.hooks = tuple(hooks)
         self._turn_hooks = asked_for("before_turn", self.hooks)
         self._reply_hooks = asked_for("before_reply", self.hooks)
+        self._prompt_hooks = asked_for("before_prompt", self.hooks)
+        self._stop_hooks = asked_for("before_stop", self.hooks)
+        self._compact_hooks = asked_for("before_compact", self.hooks)
         self._wrap_tool = wrap_tool
         """Wrapper for every tool, including tools added later; used to record and replay calls."""
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
@@ -245,7 +248,7 @@ class Agent:
         while True:
             if calls:
                 self._run_tools(calls, io, results)
-            elif answered and not self._hears_more(io):
+            elif answered and not (self._kept_going(io) or self._hears_more(io)):
                 return
             step += 1
             self._check_limits(step)
@@ -266,6 +269,15 @@ class Agent:
         self.session.sync()
         self._context_tokens += estimate((self.session.last_message(),))
 
+    def _kept_going(self, io: RunIO) -> bool:
+        """Ask the guards whether the run may end; False: it may, or a queued message follows."""
+        for hook in () if io.has_steering() else self._stop_hooks:
+            verdict = asked(partial(hook.before_stop, HookContext(io.cancel, io.emit)))
+            if isinstance(verdict, AddText):
+                self._append_user(UserInput(verdict.text), io, queued=True)
+                return True
+        return False
+
     def _hears_more(self, io: RunIO) -> bool:
         # Check for steering again after the follow-ups: taking no follow-up closes the run to
         # further messages, and a steering message may have arrived just before.
@@ -284,6 +296,11 @@ class Agent:
             ZotError: there is nothing to compact, or the model did not summarise.
             Cancelled: it was aborted.
         """
+        for hook in self._compact_hooks:
+            context = HookContext(io.cancel, io.emit)
+            verdict = asked(partial(hook.before_compact, reason, instructions, context))
+            if isinstance(verdict, Block):
+                raise errors.CommandError(verdict.reason, code="blocked")
         count, tokens = len(self.session.messages()), self._context_tokens
         io.emit(events.CompactStart(reason, count, tokens))
         compactor = self._compactor()
@@ -472,6 +489,24 @@ class Agent:
     # --- bookkeeping -------------------------------------------------------------------------
 
     def _add_user(self, user: UserInput, io: RunIO, *, queued: bool = False) -> None:
+        """Add a user message that every guard allows. A queued one that is blocked is dropped,
+        with an error event. Raises Blocked: the prompt itself is not allowed."""
+        notes: list[types.Text] = []
+        for hook in self._prompt_hooks:
+            context = HookContext(io.cancel, io.emit)
+            verdict = asked(partial(hook.before_prompt, user.text, context))
+            if isinstance(verdict, Block):
+                if not queued:
+                    raise errors.Blocked(verdict.reason)
+                io.emit(events.ErrorRaised(verdict.reason, errors.Blocked.code))
+                return
+            if isinstance(verdict, AddText):
+                notes.append(types.Text(verdict.text))
+        if notes:
+            user = replace(user, documents=(*user.documents, *notes))
+        self._append_user(user, io, queued=queued)
+
+    def _append_user(self, user: UserInput, io: RunIO, *, queued: bool) -> None:
         text = (types.Text(user.text),) if user.text else ()
         message = types.Message(
             "user", (*text, *user.images, *user.documents), time.time(), extra=user.extra

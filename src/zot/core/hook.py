@@ -9,12 +9,14 @@ from typing import Literal, Protocol, TypeVar
 
 from zot.bugs import report_bug
 from zot.cancel import Cancel
-from zot.core.events import Event
-from zot.provider.types import Json, Message, ToolCall
+from zot.core.events import Event, Reason
+from zot.provider.types import Json, Message, ToolCall, ToolResult
 from zot.text import Frozen
 
 Decider = Literal["user", "remembered", "policy", "yolo"]
 """Source of a decision: a person now, a person earlier, a rule or guard, or nobody."""
+Wish = Literal["", "allow", "ask"]
+"""Wish of a guard for the approval behind it: skip the question, or ask in any case."""
 
 
 class Allow(Frozen):
@@ -22,6 +24,9 @@ class Allow(Frozen):
 
     source: Decider | None = None
     """Source of the permission; None: nobody was asked."""
+    wish: Wish = ""
+    note: str = ""
+    """Note for the model, added to the result."""
 
 
 class Block(Frozen):
@@ -39,10 +44,17 @@ class ReplaceArgs(Frozen):
     """Note for the model, added to the result, about arguments it did not choose."""
     source: Decider | None = None
     """Source of the permission; None: nobody was asked."""
+    wish: Wish = ""
 
 
 class ReplaceText(Frozen):
     """Send another text in place of the answer."""
+
+    text: str
+
+
+class AddText(Frozen):
+    """Go on, and give the model this text too."""
 
     text: str
 
@@ -57,6 +69,8 @@ class HookContext(Frozen):
     cancel: Cancel
     emit: Callable[[Event], None]
     """Send an event to the client (an approval request), in order with all other events."""
+    wish: Wish = ""
+    """Wish of an earlier guard about this tool call."""
 
 
 class Permission(Frozen):
@@ -96,6 +110,10 @@ class Hook:
         """Check the first model call of a conversation; may replace the system prompt."""
         return ALLOW
 
+    def before_prompt(self, text: str, context: HookContext) -> Allow | Block | AddText:
+        """Check a user message before it is stored; may add a text for the model."""
+        return ALLOW
+
     def before_turn(self, step: int, context: HookContext) -> Allow | Block:
         """Check a model call before it is made; `step` counts those of the run."""
         return ALLOW
@@ -104,9 +122,29 @@ class Hook:
         """Check a tool call before it runs; may replace its arguments."""
         return ALLOW
 
+    def after_tool(
+        self, call: ToolCall, result: ToolResult, context: HookContext
+    ) -> Allow | AddText:
+        """See the result of a tool that succeeded; may add a text for the model. May be called
+        from several threads at once."""
+        return ALLOW
+
     def before_reply(self, message: Message, context: HookContext) -> Allow | Block | ReplaceText:
         """Check an assistant message before it is stored. Its deltas were already sent."""
         return ALLOW
+
+    def before_stop(self, context: HookContext) -> Allow | AddText:
+        """Check the end of a run; AddText sends the model another message instead."""
+        return ALLOW
+
+    def before_compact(
+        self, reason: Reason, instructions: str, context: HookContext
+    ) -> Allow | Block:
+        """Check a compaction before it begins."""
+        return ALLOW
+
+    def closed(self) -> None:
+        """Release resources; the runtime is closing and starts no more runs."""
 
     def tool_decided(self, call: ToolCall, permission: Permission) -> None:
         """Receive the final decision about a call; too late to change it."""

@@ -16,7 +16,18 @@ from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core import check, events
 from zot.core.events import Event, ToolStatus
-from zot.core.hook import Allow, Block, Decider, Hook, HookContext, Permission, ReplaceArgs, asked
+from zot.core.hook import (
+    AddText,
+    Allow,
+    Block,
+    Decider,
+    Hook,
+    HookContext,
+    Permission,
+    ReplaceArgs,
+    asked,
+    asked_for,
+)
 from zot.core.session import Body, Entry, ResultNote
 from zot.core.tool import (
     ChangingFile,
@@ -177,6 +188,7 @@ class Toolbox:
         for tool in tools:
             self._tools.setdefault(tool.name, tool)
         self._hooks = hooks
+        self._after_hooks = asked_for("after_tool", hooks)
         self._checkers: dict[str, Checker] = {}
         # Sorted: prompt caches match prefixes, so the order must not depend on how tools arrived.
         names = dict.fromkeys((*(name for name in first if name in self._tools), *self.names))
@@ -312,7 +324,10 @@ class Toolbox:
             begun.state,
         )
         attempt.executed = True
-        attempt.work = partial(self._output, attempt, tool, args, context, notes)
+        seen = HookContext(io.cancel, io.emit)
+        attempt.work = lambda: self._seen(
+            replace(call, args=args), self._output(attempt, tool, args, context, notes), seen
+        )
 
     def _output(
         self,
@@ -333,6 +348,14 @@ class Toolbox:
         if attempt.repaired:
             details = {**(details or {}), "repaired": attempt.repaired}
         return replace(output, content=(*content, *notes), details=details)
+
+    def _seen(self, call: ToolCall, output: ToolOutput, context: HookContext) -> ToolOutput:
+        """Return the output with the texts that guards add to it."""
+        for hook in self._after_hooks if not output.is_error else ():
+            verdict = asked(partial(hook.after_tool, call, output.as_result(call), context))
+            if isinstance(verdict, AddText):
+                output = replace(output, content=(*output.content, Text(verdict.text)))
+        return output
 
     def _guarded(
         self, attempt: _Attempt, tool: Tool, io: CallIO
@@ -362,8 +385,11 @@ class Toolbox:
                     notes += [Text(verdict.note)] if verdict.note else []
                 case Allow():
                     source = verdict.source or source
+                    notes += [Text(verdict.note)] if verdict.note else []
                 case _:
                     assert_never(verdict)
+            if verdict.wish:
+                context = replace(context, wish=verdict.wish)
         self._tell(call, Permission("approved", source))
         return args, notes
 

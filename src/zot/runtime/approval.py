@@ -213,10 +213,12 @@ class Approval(Hook):
     # --- the guard ---------------------------------------------------------------------------
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
-        if not self._must_ask(call):
+        if not self._must_ask(call) and context.wish != "ask":
             return ALLOW
+        if context.wish == "allow" and self.mode == "ask":
+            return Allow("policy")
         id = self._next_id()
-        if self._is_allowed(call):
+        if context.wish != "ask" and self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
             return Allow("remembered")
         if self._durable is not None and (answer := self._durable.answer_to(call)) is not None:

@@ -348,6 +348,8 @@ class Runtime:
         """Release connections, files and processes; after `close`."""
         if self._agents is not None and self._owns_agents:
             self._agents.close_all()
+        for hook in self.agent.hooks:
+            hook.closed()
         self.shell.abort()
         self.sources.close()
         self.agent.provider.close()

@@ -181,7 +181,11 @@ def test_a_stream_that_is_shared_appears_and_is_lost_when_it_stops_in_a_run(pane
     watch = [sys.executable, "-m", "zot", "watch", "--share", "build-7"]
     given = b'{"type":"turn_start","step":1}\nnonsense\n'
     subprocess.run(watch, env=place.environment, input=given, capture_output=True, timeout=60)
-    _, _, data = until(board, lambda name, data: data["agents"])
+    # The first look may come between the creation of the file and its first row.
+    _, _, data = until(
+        board,
+        lambda name, data: [a for a in data["agents"] if a["summary"]["stage"] != "queued"],
+    )
     (row,) = data["agents"]
     assert (row["summary"]["id"], row["summary"]["stage"]) == ("build-7", "lost")
     assert "stopped before the run ended" in row["summary"]["doing"]

@@ -9,6 +9,7 @@ import pytest
 from support.mcp import alone, entry
 from support.patience import patience
 from support.rpc import marked
+from support.tools import eventually
 
 from zot.cancel import Cancel
 from zot.errors import Cancelled, McpError, ToolError
@@ -216,7 +217,7 @@ def test_what_a_server_forks_ends_with_it(tmp_path):
     environ = {"ZOT_TEST_MARK": mark}
     with alone(tmp_path, entry={**entry(), "env": environ}) as test:
         test.call("fork")
-        assert len(marked(mark)) >= 3
+        assert eventually(lambda: len(marked(mark)) >= 3)
     assert marked(mark) == []
 
 

@@ -183,9 +183,8 @@ class Builder:
         skills = find_skills(setup)
         # The approval is last: a person is not prompted for a call that another guard refuses.
         last = () if approval is None else (approval,)
-        files = _file_hooks(
-            setup, builtin, lambda: agent.session, added.warn, subagent=depth < self._depth
-        )
+        is_task = depth < self._depth
+        files = _file_hooks(setup, builtin, lambda: agent.session, added.warn, subagent=is_task)
         hooks = (*added.hooks, *files, extensions, *_spend_guard(setup, lambda: agent.model), *last)
         agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
         task = _tasks(setup.options, self._agents, depth)

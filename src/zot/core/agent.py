@@ -18,11 +18,12 @@ from msgspec.structs import replace
 from zot import errors
 from zot.cancel import Cancel
 from zot.core import events
-from zot.core.answer import ModelAnswer, consistent, with_text
+from zot.core.answer import ModelAnswer, consistent
 from zot.core.compact import Compactor, Keep
 from zot.core.cost import add, estimate, plausible, priced
 from zot.core.events import Reason
-from zot.core.hook import AddText, Block, Hook, HookContext, ReplaceText, asked, asked_for
+from zot.core.guards import Guards
+from zot.core.hook import Hook, HookContext
 from zot.core.image import RefusedImages
 from zot.core.limits import NO_LIMITS, Deadline, Reservations, Spent, check_limits
 from zot.core.limits import Limits as Limits
@@ -119,11 +120,7 @@ class Agent:
         self.session = session
         self.settings = settings
         self.hooks = tuple(hooks)
-        self._turn_hooks = asked_for("before_turn", self.hooks)
-        self._reply_hooks = asked_for("before_reply", self.hooks)
-        self._prompt_hooks = asked_for("before_prompt", self.hooks)
-        self._stop_hooks = asked_for("before_stop", self.hooks)
-        self._compact_hooks = asked_for("before_compact", self.hooks)
+        self._guards = Guards(self.hooks)
         self._wrap_tool = wrap_tool
         """Wrapper for every tool, including tools added later; used to record and replay calls."""
         self.toolbox = Toolbox(map(wrap_tool, tools), self.hooks)
@@ -248,8 +245,10 @@ class Agent:
         while True:
             if calls:
                 self._run_tools(calls, io, results)
-            elif answered and not (self._kept_going(io) or self._hears_more(io)):
-                return
+            elif answered:
+                kept_going = self._guards.stop and self._kept_going(io)
+                if not kept_going and not self._hears_more(io):
+                    return
             step += 1
             self._check_limits(step)
             if io.has_steering():
@@ -271,12 +270,13 @@ class Agent:
 
     def _kept_going(self, io: RunIO) -> bool:
         """Ask the guards whether the run may end; False: it may, or a queued message follows."""
-        for hook in () if io.has_steering() else self._stop_hooks:
-            verdict = asked(partial(hook.before_stop, HookContext(io.cancel, io.emit)))
-            if isinstance(verdict, AddText):
-                self._append_user(UserInput(verdict.text), io, queued=True)
-                return True
-        return False
+        if io.has_steering():
+            return False
+        text = self._guards.next_message(HookContext(io.cancel, io.emit))
+        if text is None:
+            return False
+        self._append_user(UserInput(text), io, queued=True)
+        return True
 
     def _hears_more(self, io: RunIO) -> bool:
         # Check for steering again after the follow-ups: taking no follow-up closes the run to
@@ -296,11 +296,7 @@ class Agent:
             ZotError: there is nothing to compact, or the model did not summarise.
             Cancelled: it was aborted.
         """
-        for hook in self._compact_hooks:
-            context = HookContext(io.cancel, io.emit)
-            verdict = asked(partial(hook.before_compact, reason, instructions, context))
-            if isinstance(verdict, Block):
-                raise errors.CommandError(verdict.reason, code="blocked")
+        self._guards.check_compact(reason, instructions, HookContext(io.cancel, io.emit))
         count, tokens = len(self.session.messages()), self._context_tokens
         io.emit(events.CompactStart(reason, count, tokens))
         compactor = self._compactor()
@@ -352,12 +348,8 @@ class Agent:
     def _begin_turn(self, step: int, io: RunIO) -> HookContext:
         context = HookContext(io.cancel, io.emit)
         io.emit(events.TurnStart(step))
-        for hook in self._turn_hooks:
-            if hook.idle:
-                continue
-            verdict = asked(partial(hook.before_turn, step, context))
-            if isinstance(verdict, Block):
-                raise errors.Blocked(verdict.reason or "the turn was blocked by a guard")
+        if self._guards.turn:
+            self._guards.check_turn(step, context)
         return context
 
     def _compact_for_room(self, overflow: errors.ContextTooLong, io: RunIO) -> None:
@@ -458,16 +450,9 @@ class Agent:
     ) -> types.Message:
         origin = answer.origin(finished.stop, usage)
         message = types.Message("assistant", finished.content, time.time(), origin)
-        for hook in self._reply_hooks:
-            if hook.idle:
-                continue
-            context = HookContext(io.cancel, io.emit)
-            verdict = asked(partial(hook.before_reply, message, context))
-            if isinstance(verdict, Block):
-                return with_text(message, f"[reply withheld: {verdict.reason}]")
-            if isinstance(verdict, ReplaceText):
-                message = with_text(message, verdict.text)
-        return message
+        if not self._guards.reply:
+            return message
+        return self._guards.checked_reply(message, HookContext(io.cancel, io.emit))
 
     def _keep_partial(self, answer: ModelAnswer, error: BaseException, io: RunIO) -> None:
         """Keep the partial text that the client saw. Drop tool calls: they may be incomplete and
@@ -491,19 +476,15 @@ class Agent:
     def _add_user(self, user: UserInput, io: RunIO, *, queued: bool = False) -> None:
         """Add a user message that every guard allows. A queued one that is blocked is dropped,
         with an error event. Raises Blocked: the prompt itself is not allowed."""
-        notes: list[types.Text] = []
-        for hook in self._prompt_hooks:
-            context = HookContext(io.cancel, io.emit)
-            verdict = asked(partial(hook.before_prompt, user.text, context))
-            if isinstance(verdict, Block):
+        if self._guards.prompt:
+            try:
+                texts = self._guards.texts_for(user.text, HookContext(io.cancel, io.emit))
+            except errors.Blocked as error:
                 if not queued:
-                    raise errors.Blocked(verdict.reason)
-                io.emit(events.ErrorRaised(verdict.reason, errors.Blocked.code))
+                    raise
+                io.emit(events.ErrorRaised(str(error), error.code))
                 return
-            if isinstance(verdict, AddText):
-                notes.append(types.Text(verdict.text))
-        if notes:
-            user = replace(user, documents=(*user.documents, *notes))
+            user = replace(user, documents=(*user.documents, *map(types.Text, texts)))
         self._append_user(user, io, queued=queued)
 
     def _append_user(self, user: UserInput, io: RunIO, *, queued: bool) -> None:
@@ -518,15 +499,8 @@ class Agent:
 
     def _system_prompt(self, context: HookContext) -> str:
         """Build and cache the system prompt, for the first call of a conversation."""
-        system = self._make_system()
-        for hook in self.hooks:
-            verdict = asked(partial(hook.before_start, system, context))
-            if isinstance(verdict, Block):
-                raise errors.Blocked(verdict.reason or "the conversation was blocked by a guard")
-            if isinstance(verdict, ReplaceText):
-                system = verdict.text
-        self._system = system
-        return system
+        self._system = self._guards.system_prompt(self._make_system(), context)
+        return self._system
 
     def system(self) -> str:
         """The system prompt of the last call; before the first one, without guards' changes."""

@@ -131,6 +131,14 @@ def test_a_prompt_enters_no_room_that_few_runs_need(tmp_path, msgspec_loads):
     assert (loaded - msgspec_loads) & heavy == set()
 
 
+def test_an_agent_at_rest_loads_openssl_for_tls_only(tmp_path, msgspec_loads):
+    line = '{"id":"1","type":"get_state"}'
+    words = ("rpc", *FLAGS, "--base-url", "http://127.0.0.1:9")
+    loaded = loaded_by(words, '"busy":false', line, tmp_path)
+    assert "zot.core.agent" in loaded
+    assert (loaded - msgspec_loads) & {"_hashlib", "_ssl"} == set()
+
+
 @pytest.mark.parametrize("words", [("--help",), ("rpc", "--no-such-flag"), ("swarmm",)])
 def test_flags_and_usage_errors_need_stage_one_alone(words, tmp_path):
     code = (

@@ -22,15 +22,36 @@ def test_what_is_put_is_written_in_order(pipe):
     assert os.read(read, 65536).split() == [b"%d" % number for number in range(1000)]
 
 
-def test_lines_that_wait_are_written_in_one_go(pipe, monkeypatch):
+def test_streamed_lines_that_come_fast_are_written_in_one_go(pipe, monkeypatch):
+    monkeypatch.setattr(writing, "STREAM_GAP", PATIENCE)
     written = []
     monkeypatch.setattr(writing, "write_all", lambda fd, data: written.append(data))
     writer = LineWriter(pipe[1])
+    writer.put(b"first\n")
     with writer._lock:
         for number in range(100):
             writer.put(b"%d\n" % number)
     writer.close(PATIENCE)
+    assert os.read(pipe[0], 65536) == b"first\n"
     assert written == [b"".join(b"%d\n" % number for number in range(100))]
+
+
+def test_a_line_that_is_not_streamed_is_written_by_its_caller(pipe):
+    writer = LineWriter(pipe[1])
+    for number in range(10):
+        writer.put(b"%d\n" % number, streamed=False)
+        assert os.read(pipe[0], 100) == b"%d\n" % number
+    assert writer._thread is None
+
+
+def test_a_file_is_written_by_the_thread_only(tmp_path):
+    path = tmp_path / "out"
+    with path.open("wb") as file:
+        writer = LineWriter(file.fileno())
+        writer.put(b"x\n", streamed=False)
+        writer.close(PATIENCE)
+        assert writer._thread is not None
+    assert path.read_bytes() == b"x\n"
 
 
 def test_a_line_that_is_larger_than_the_room_is_written_whole(pipe):
@@ -52,6 +73,7 @@ def test_a_line_that_is_larger_than_the_room_is_written_whole(pipe):
         st.tuples(
             st.integers(1, 3000) | st.integers(50_000, 150_000),
             st.sampled_from(["own", "lane"]),
+            st.booleans(),
         ),
         max_size=60,
     )
@@ -69,10 +91,10 @@ def test_lines_keep_their_order_and_none_is_lost(steps):
     writer = LineWriter(write)
     lane = writer.open_lane()
     put: dict[str, list[bytes]] = {"own": [], "lane": []}
-    for number, (size, where) in enumerate(steps):
+    for number, (size, where, streamed) in enumerate(steps):
         line = f"{where} {number} ".encode() + b"x" * size + b"\n"
         put[where].append(line)
-        (lane.put if where == "lane" else writer.put)(line)
+        (lane if where == "lane" else writer).put(line, streamed=streamed)
     writer.close(PATIENCE)
     os.close(write)
     reading.join(PATIENCE)

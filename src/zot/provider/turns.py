@@ -13,7 +13,6 @@ No I/O, no API's words.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from hashlib import sha256
 from typing import assert_never
 
 from msgspec import Raw
@@ -100,7 +99,7 @@ class EncodedTurns:
         basis = model, quirks, start
         if basis != self._basis:
             self._basis, self._messages = basis, ()
-            self._start = sha256(start).hexdigest() if start else ""
+            self._start = sha256(start) if start else ""
         # The last message is always encoded: its items are wanted.
         known = min(same_start(self._messages, messages), len(messages) - 1)
         del self.turns[known:]
@@ -137,7 +136,7 @@ class EncodedTurns:
             case _:
                 assert_never(message.role)
         data = b",".join(map(encode_json, items))
-        digest = sha256(digest.encode() + data).hexdigest() if digest else ""
+        digest = sha256(digest.encode() + data) if digest else ""
         self.turns.append(EncodedTurn(message.role, data, size + size_of(blocks), digest))
         return items
 
@@ -178,7 +177,13 @@ def _before(blocks: list[types.Block], digest: str, encoder: Encoder, quirks: Qu
         return digest
     said = ModelTurn(tuple(blocks), same_provider=True, same_model=True)  # type: ignore[arg-type]
     data = b",".join(map(encode_json, encoder.model(said, quirks)))
-    return sha256(digest.encode() + data).hexdigest()
+    return sha256(digest.encode() + data)
+
+
+def sha256(data: bytes) -> str:
+    from hashlib import sha256  # loads OpenSSL: 3.7 MB that an agent at rest does not need
+
+    return sha256(data).hexdigest()
 
 
 # --- parts of a request that several APIs encode alike ---------------------------------------
@@ -215,18 +220,14 @@ def wire_id(id: str) -> str:
     )
     if safe == id and 0 < len(id) <= MAX_ID:
         return id  # nothing but _ and -
-    return f"{safe[: MAX_ID - 13]}_{_digest(id)[:12]}"
+    return f"{safe[: MAX_ID - 13]}_{sha256(whole_characters(id).encode())[:12]}"
 
 
 def short_id(id: str) -> str:
     """Return a tool id of nine letters and digits, the only form that Mistral accepts."""
     if len(id) == 9 and id.isascii() and id.isalnum():
         return id
-    return _digest(id)[:9]
-
-
-def _digest(id: str) -> str:
-    return sha256(whole_characters(id).encode()).hexdigest()
+    return sha256(whole_characters(id).encode())[:9]
 
 
 def args_of(call: types.ToolCall) -> dict[str, types.Json]:

@@ -261,33 +261,26 @@ class RedactedAnswer:
         self._last: Delta | None = None
         """The last delta, if the filter may hold back a part of it."""
 
-    def take(self, event: types.StreamEvent) -> Iterator[types.StreamEvent]:
+    def take(self, event: types.StreamEvent) -> list[types.StreamEvent]:
         """Return the events that can be shown now."""
+        shown: list[types.StreamEvent] = []
         if self._last is None or not _continues(self._last, event):
             if self._last is not None and (rest := self._filter.rest()):
-                yield _with_text(self._last, rest)
+                shown.append(_with_text(self._last, rest))
             self._last = None
             # The request may have renewed a token, so the first look is a real one.
             redactor = self._redactor
             self._filter.use(redactor.recent_secrets() if self._begun else redactor.secrets())
             self._begun = True
-        match event:
-            case types.TextDelta() | types.ReasoningDelta():
-                yield from self._shown(event, event.text)
-            case types.ToolCallArgs():
-                yield from self._shown(event, event.delta)
-            case types.Finished():
-                yield self._finished(event)
-            case _:
-                yield event
-
-    def _shown(self, delta: Delta, text: str) -> Iterator[Delta]:
-        self._last = delta
-        shown = self._filter.feed(text)
-        if shown is text:
-            yield delta
-        elif shown:
-            yield _with_text(delta, shown)
+        if isinstance(event, Delta):
+            self._last = event
+            text = event.delta if isinstance(event, types.ToolCallArgs) else event.text
+            clean = self._filter.feed(text)
+            if clean or not text:
+                shown.append(event if clean is text else _with_text(event, clean))
+        else:
+            shown.append(self._finished(event) if isinstance(event, types.Finished) else event)
+        return shown
 
     def _finished(self, event: types.Finished) -> types.Finished:
         content = list(event.content)

@@ -137,7 +137,7 @@ class ServedAgent(RuntimeClient):
         if self._log is not None:
             self._record(event, frame, tag)
         elif frame is not None:
-            self.put(encode_line(frame), tag)
+            self.put(encode_line(frame), tag, streamed=frame.streamed)
 
     def _record(self, event: Event, frame: EventFrame | None, tag: Any) -> None:
         assert self._log is not None
@@ -159,16 +159,17 @@ class ServedAgent(RuntimeClient):
         codes = "codes" in self.server.features
         self.put(zot.encode(zot.failure(incoming, error, codes=codes)), UNSET)
 
-    def put(self, line: bytes, tag: Any) -> None:
+    def put(self, line: bytes, tag: Any, *, streamed: bool = False) -> None:
         if "seq" not in self.server.features:
-            self._write(line)
+            self._write(line, streamed)
             return
         with self._wire_lock:  # numbered in the order of writing
             self._seq = self._seq + 1 if self._log is None else self._log.number()
-            self._write(zot.stamped(line, self._seq, tag))
+            self._write(zot.stamped(line, self._seq, tag), streamed)
 
-    def _write(self, line: bytes) -> None:
-        self._writer.put(zot.signed(line, self._signature) if self._signature else line)
+    def _write(self, line: bytes, streamed: bool = True) -> None:
+        line = zot.signed(line, self._signature) if self._signature else line
+        self._writer.put(line, streamed=streamed)
 
     def agent_closed(self) -> None:
         """Close the event log, and return this lane's share of the output to the others."""

@@ -4,7 +4,8 @@ types to embedders, `zot schema` prints them as JSON Schema.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -87,6 +88,9 @@ class Frame(Frozen, omit_defaults=True, tag_field="type"):
     """Base of all events. Fields that have their default value are omitted. A frame with the same
     content as a core event inherits the fields of that event."""
 
+    streamed: ClassVar[bool] = False
+    """Whether many of this kind may come at once."""
+
     def to_wire(self) -> dict[str, Any]:
         """Return the frame as the JSON object that `zot rpc` would send."""
         wire: dict[str, Any] = msgspec.json.decode(encode_line(self))
@@ -126,12 +130,14 @@ class AssistantStart(Frame, tag="assistant_start"):
 class TextDelta(Frame, tag="text_delta"):
     """A piece of the model's text."""
 
+    streamed = True
     delta: str
 
 
 class ThinkingDelta(Frame, tag="thinking_delta"):
     """A piece of the model's reasoning (feature `thinking`)."""
 
+    streamed = True
     delta: str
 
 
@@ -141,6 +147,8 @@ class ToolUseStart(Frame, events.ToolCallStart, tag="tool_use_start"):
 
 class ToolUseArgs(Frame, events.ToolCallArgs, tag="tool_use_args"):
     """A piece of the call's arguments, as JSON text."""
+
+    streamed = True
 
 
 class ToolUseEnd(Frame, events.ToolCallEnd, tag="tool_use_end"):
@@ -184,6 +192,8 @@ class ToolStart(OfCall, tag="tool_start"):
 
 class ToolProgress(Frame, events.ToolProgress, tag="tool_progress"):
     """A piece of output of a tool that runs."""
+
+    streamed = True
 
 
 class ToolResult(Frame, tag="tool_result"):
@@ -382,7 +392,6 @@ class Unknown(Frozen):
 
 AnyFrame = EventFrame | Response | Unknown
 
-_decode = msgspec.json.Decoder(EventFrame | Response).decode
 KNOWN = frozenset(member.__struct_config__.tag for member in (*EventFrame.__args__, Response))
 """The `type` of every frame in this version."""
 
@@ -410,8 +419,14 @@ def parse_frame(frame: bytes | str | dict[str, Any]) -> AnyFrame:
         return Unknown(kind, fields, str(error) if kind in KNOWN else "")
 
 
+@cache
+def _decoder() -> msgspec.json.Decoder[Any]:
+    """Return the decoder of all frames; made on first use: a server needs none."""
+    return msgspec.json.Decoder(EventFrame | Response)
+
+
 def _decoded(line: bytes) -> EventFrame | Response:
-    frame: EventFrame | Response = decode_line(line, _decode)
+    frame: EventFrame | Response = decode_line(line, _decoder().decode)
     return frame
 
 

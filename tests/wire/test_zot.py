@@ -41,6 +41,7 @@ CONTENT = [
     {"type": "image", "mime_type": "image/png", "bytes": 4},
 ]
 COUNTS = {"input": 1, "output": 2, "cache_read": 3, "cache_write": 4, "cost_usd": 0.75}
+PARTS = {"cost": {"input": 0.25, "output": 0.5, "cache_read": 0.0, "cache_write": 0.0}}
 
 # Every event, as a client sees it that asked for everything, and as one that asked for nothing.
 SAME = object()
@@ -53,7 +54,19 @@ EVENTS = [
     (events.ToolCallStart("c", "n"), {"type": "tool_use_start", "id": "c", "name": "n"}, SAME),
     (events.ToolCallArgs("c", "{"), {"type": "tool_use_args", "id": "c", "delta": "{"}, SAME),
     (events.ToolCallEnd("c"), {"type": "tool_use_end", "id": "c"}, SAME),
-    (events.UsageReport(USED, USED), {"type": "usage", **COUNTS, "cumulative": COUNTS}, SAME),
+    (
+        events.UsageReport(USED, USED),
+        {"type": "usage", **COUNTS, **PARTS, "cumulative": {**COUNTS, **PARTS}},
+        {"type": "usage", **COUNTS, "cumulative": COUNTS},
+    ),
+    (
+        events.CacheMissed("tools", 900, 10, 3, "read", 1.5),
+        {
+            **{"type": "cache_miss", "cause": "tools", "expected": 900, "read": 10},
+            **{"position": 3, "detail": "read", "seconds": 1.5},
+        },
+        None,
+    ),
     (
         events.AssistantMessage(Message("assistant", (Text("a"), CALL, BAD_CALL), 0.0)),
         {

@@ -50,6 +50,7 @@ UnsentEvent = (
     | events.ExtensionPanel
     | events.ExtensionAsk
     | events.ServerChanged
+    | events.CacheMissed
 )
 """Events that are not sent; questions are sent separately."""
 

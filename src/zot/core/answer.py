@@ -24,6 +24,7 @@ AnswerEvent = (
     | types.ToolCallArgs
     | types.ToolCallEnd
     | types.UsageSeen
+    | types.CacheMissed
     | types.Finished
 )
 """Events of one attempt at a model call."""
@@ -76,6 +77,8 @@ class ModelAnswer:
                 emit(events.AssistantStart(self.provider, self.model.id, self.model.api))
         elif type(event) is types.Finished:
             self.finished = event
+        elif isinstance(event, types.CacheMissed):
+            emit(event)
         else:
             self._take_other(event, emit)
 

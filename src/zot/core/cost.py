@@ -164,6 +164,12 @@ def add(a: Usage, b: Usage) -> Usage:
     )
 
 
+def cached_share(usage: Usage) -> float:
+    """Return the share of the input that was read from the provider's cache."""
+    input = usage.input + usage.cache_read + usage.cache_write
+    return usage.cache_read / input if input else 0.0
+
+
 def estimate(messages: Iterable[types.Message]) -> int:
     """Estimate tokens as characters / 4, where the provider has not counted them."""
     tokens = 0

@@ -3,8 +3,8 @@
 Order of a run's events, equal for every listener (star: any number, brackets: optional):
 
     UserMessage turn* [ErrorRaised] Done
-    turn  = void* TurnStart [AssistantStart delta*] [UsageReport] [AssistantMessage] ToolCalled*
-            TurnEnd (ToolStarted [ToolAllowed ToolProgress*] ToolReturned)*
+    turn  = void* TurnStart [AssistantStart delta*] [CacheMissed] [UsageReport] [AssistantMessage]
+            ToolCalled* TurnEnd (ToolStarted [ToolAllowed ToolProgress*] ToolReturned)*
     void  = TurnStart AssistantStart delta* [UsageReport] (Retrying | FellBack) TurnEnd{again}
     delta = TextDelta | ReasoningDelta | ToolCallStart | ToolCallArgs | ToolCallEnd
 
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from zot.provider.types import CacheMissed as CacheMissed
 from zot.provider.types import FellBack as FellBack
 from zot.provider.types import Json, Message, Stop, ToolCall, ToolResult, Usage
 from zot.provider.types import ReasoningDelta as ReasoningDelta
@@ -289,6 +290,7 @@ Event = (
     | CompactFailed
     | Retrying
     | FellBack
+    | CacheMissed
     | QueueUpdate
     | ApprovalRequest
     | ApprovalResolved

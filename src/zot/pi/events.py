@@ -152,7 +152,8 @@ class Encoder:
             case events.ApprovalRequest() | events.ApprovalResolved():
                 return []  # the server sends them and waits for the answer
             case (
-                events.ServerChanged()
+                events.CacheMissed()
+                | events.ServerChanged()
                 | events.ToolAllowed()
                 | events.RunResumed()
                 | events.RunHeld()

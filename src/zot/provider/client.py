@@ -20,6 +20,7 @@ from zot.errors import (
 from zot.provider import catalog, failure
 from zot.provider.address import quoted
 from zot.provider.assemble import AnswerReader, Wire
+from zot.provider.cachewatch import CacheWatch, SentRequest, sent
 from zot.provider.http import BOM, Http, HttpAnswer, Splitter
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
 from zot.provider.turns import EncodedTurns, bound
@@ -48,6 +49,7 @@ class ModelClient:
         self._http = http
         self._lock = Lock()
         self._encoded: EncodedTurns | None = None
+        self._watch = CacheWatch()
         self._last_quirks: tuple[Model, Quirks] | None = None
         self._last_head: tuple[tuple[object, ...], bytes] | None = None
 
@@ -58,7 +60,7 @@ class ModelClient:
         if last is None or last[0] is not request.model:
             last = self._last_quirks = request.model, resolve_quirks(self._info, request.model)
         quirks = last[1]
-        body, digest = self._body(request, quirks)
+        body, digest, parts = self._body(request, quirks)
         with self._http.exchange(self._head(request, quirks), body, cancel) as answer:
             try:
                 check_head(self.name, answer)
@@ -81,19 +83,22 @@ class ModelClient:
         # After the exchange, so that a caller that stops at Finished does not lose the connection.
         reader.out.close_calls()
         yield from reader.out.take()
+        missed = self._watch.check(request, parts, finished.usage)
+        if missed is not None:
+            yield missed
         yield bound(finished, digest, self._wire.encoder, quirks) if digest else finished
 
     def close(self) -> None:
         self._http.close()
 
-    def _body(self, request: Request, quirks: Quirks) -> tuple[bytes, str]:
-        """The request, and a digest of it for what is bound to it."""
+    def _body(self, request: Request, quirks: Quirks) -> tuple[bytes, str, SentRequest]:
+        """The request, a digest of it for what is bound to it, and its parts."""
         with self._lock:  # calls at the same time do not share it
             encoded, self._encoded = self._encoded or EncodedTurns(), None
         body = encode_json(self._wire.body(request, quirks, encoded))
         if len(body) <= MAX_KEPT:
             self._encoded = encoded
-        return body, encoded.digest
+        return body, encoded.digest, sent(request, encoded.turns)
 
     def _advice(self) -> str:
         """Return advice for a refused key."""

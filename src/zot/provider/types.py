@@ -252,6 +252,25 @@ class FellBack(Frozen):
     reason: str
 
 
+CacheCause = Literal["model", "tools", "system", "settings", "message", "timeout", "unknown"]
+
+
+class CacheMissed(Frozen):
+    """The provider did not find a prefix in its cache that it should have known."""
+
+    cause: CacheCause
+    """First part that differs from the last request; `timeout`: nothing, but the entry was older
+    than the cache keeps it; `unknown`: nothing, the provider dropped it."""
+    expected: int
+    """Tokens that should have been read from the cache."""
+    read: int
+    position: int | None = None
+    """Index of the first different tool or message, or character of the system prompt."""
+    detail: str = ""
+    seconds: float = 0.0
+    """Time since the last request."""
+
+
 @final
 class Finished(Frozen):
     """Last event of a successful call. Blocks are in the model's order."""
@@ -271,6 +290,7 @@ StreamEvent = (
     | UsageSeen
     | Retrying
     | FellBack
+    | CacheMissed
     | Finished
 )
 

@@ -35,6 +35,7 @@ Repeated = (
     | events.ToolCallArgs
     | events.ToolCallEnd
     | events.ToolProgress
+    | events.CacheMissed
     | events.RunHeld
     | events.RunSuspended
     | events.ApprovalResolved
@@ -51,6 +52,7 @@ _REPEATING: dict[type[Repeated], type[EventFrame]] = {
     events.ToolCallArgs: frames.ToolUseArgs,
     events.ToolCallEnd: frames.ToolUseEnd,
     events.ToolProgress: frames.ToolProgress,
+    events.CacheMissed: frames.CacheMiss,
     events.RunHeld: frames.RunHeld,
     events.RunSuspended: frames.RunSuspended,
     events.ApprovalResolved: frames.ApprovalResolved,
@@ -64,6 +66,7 @@ _REPEATING: dict[type[Repeated], type[EventFrame]] = {
 FEATURES: dict[type[Event], tuple[type[EventFrame], str]] = {
     events.ReasoningDelta: (frames.ThinkingDelta, "thinking"),
     events.ToolAllowed: (frames.ToolStart, "tools"),
+    events.CacheMissed: (frames.CacheMiss, "costs"),
     events.Retrying: (frames.Retry, "retries"),
     events.QueueUpdate: (frames.QueueUpdate, "queue"),
     events.ApprovalRequest: (frames.ApprovalRequest, "approvals"),
@@ -87,8 +90,8 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
         case events.AssistantStart():
             return frames.AssistantStart()
         case events.UsageReport(usage, cumulative):
-            used = asdict(usage_shape(usage))
-            return frames.Usage(**used, cumulative=usage_shape(cumulative))
+            used = asdict(usage_shape(usage, features))
+            return frames.Usage(**used, cumulative=usage_shape(cumulative, features))
         case events.AssistantMessage(message):
             return frames.AssistantMessage(content(message.content), timestamp(message.time))
         case events.ToolCalled(call):
@@ -177,9 +180,12 @@ def simple_content(blocks: Iterable[Text | Image]) -> tuple[TextBlock | ImageBlo
     )
 
 
-def usage_shape(usage: Usage) -> frames.UsageShape:
+def usage_shape(usage: Usage, features: Collection[str] = ()) -> frames.UsageShape:
     tokens = (usage.input, usage.output, usage.cache_read, usage.cache_write)
-    return frames.UsageShape(*tokens, usage.cost.total, usage.cost_known)
+    shown = frames.UsageShape(*tokens, usage.cost.total, usage.cost_known)
+    if "costs" in features:
+        return replace(shown, cost=frames.CostShape(*astuple(usage.cost)))
+    return shown
 
 
 def timestamp(seconds: float) -> str:
@@ -200,7 +206,12 @@ def state(runtime: Runtime, features: Collection[str] = ()) -> shapes.State:
     """Return the state, with the fields of the features that the client requested in `hello`."""
     now = runtime.state()
     shown = shapes.State(
-        now.provider, now.model.id, now.cwd, now.message_count, now.busy, usage_shape(now.usage)
+        now.provider,
+        now.model.id,
+        now.cwd,
+        now.message_count,
+        now.busy,
+        usage_shape(now.usage, features),
     )
     if "budgets" in features:
         shown = replace(shown, limits=shapes.LimitsShape(*astuple(runtime.agent.settings.limits)))

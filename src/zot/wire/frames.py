@@ -69,6 +69,16 @@ class MessageShape(Frozen):
     """RFC 3339, in UTC."""
 
 
+class CostShape(Frozen):
+    """US dollars by the kind of token."""
+
+    input: float
+    """Input that was not in the provider's prompt cache."""
+    output: float
+    cache_read: float
+    cache_write: float
+
+
 class UsageShape(Frozen, omit_defaults=True):
     """Tokens and cost."""
 
@@ -79,6 +89,8 @@ class UsageShape(Frozen, omit_defaults=True):
     cost_usd: float
     cost_known: bool = True
     """Sent only when false: the price of the model is unknown."""
+    cost: CostShape | UnsetType = UNSET
+    """Feature `costs`: the parts of `cost_usd`."""
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -165,6 +177,12 @@ class Usage(Frame, tag="usage"):
     cost_usd: float
     cumulative: UsageShape
     cost_known: bool = True
+    cost: CostShape | UnsetType = UNSET
+
+
+class CacheMiss(Frame, events.CacheMissed, tag="cache_miss"):
+    """Feature `costs`: the provider did not find a prefix in its prompt cache that it should have
+    known. `cause` names the first part that differs from the last request."""
 
 
 class AssistantMessage(Said, tag="assistant_message"):
@@ -332,7 +350,7 @@ class McpServer(Frame, events.ServerChanged, tag="mcp_server"):
 
 
 MessageFrame = UserMessage | AssistantMessage
-TurnFrame = TurnStart | AssistantStart | TextDelta | ThinkingDelta | Usage | TurnEnd
+TurnFrame = TurnStart | AssistantStart | TextDelta | ThinkingDelta | Usage | CacheMiss | TurnEnd
 CallFrame = (
     ToolUseStart | ToolUseArgs | ToolUseEnd | ToolCall | ToolStart | ToolProgress | ToolResult
 )

@@ -27,6 +27,7 @@ FEATURES = (
     "approvals",
     "budgets",
     "codes",
+    "costs",
     "dialogs",
     "mcp",
     "queue",

@@ -19,6 +19,8 @@ from zot.tui.cells import EMPTY, Line
 from zot.tui.markdown import MarkdownBlock
 from zot.tui.pictures import InlineImage, image_size
 
+TOLD_MISS = 10_000
+"""Tokens from which a miss of the prompt cache is shown."""
 REPLAYED = 20
 """Messages shown when a session is resumed."""
 _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
@@ -206,6 +208,8 @@ class View(TranscriptBlocks):
                 self._does(f"running {call.name}")
             case events.ToolReturned(call, result, seconds):
                 self._returned(call, result, seconds)
+            case events.CacheMissed(cause, expected, read) if expected - read >= TOLD_MISS:
+                self.note(f"the prompt cache was missed ({cause}): {expected - read} tokens again")
             case _:
                 self._take_rare(event)
 
@@ -254,7 +258,7 @@ class View(TranscriptBlocks):
                 if state == "failed":
                     self.note(f"MCP server {name}: {error}", "warning")
             case (
-                events.ToolCallEnd() | events.UsageReport()
+                events.ToolCallEnd() | events.UsageReport() | events.CacheMissed()
                 | events.AssistantMessage() | events.QueueUpdate()
                 | events.ExtensionPanel() | events.ExtensionAsk()
                 | events.ToolStarted()

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zot.core.cost import cached_share
 from zot.core.hook import Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
@@ -116,14 +117,15 @@ def _first_line(text: str) -> str:
 def cost(app: App, args: str) -> None:
     state = app.runtime.state()
     usage = state.usage
-    known = "" if usage.cost_known else "at least "
+    spent, known = usage.cost, "" if usage.cost_known else "at least "
     rows = [
-        ("read", amount(usage.input)),
-        ("read from the cache", amount(usage.cache_read)),
-        ("written to the cache", amount(usage.cache_write)),
-        ("answered", amount(usage.output)),
+        ("read", f"{amount(usage.input)}, ${spent.input:.4f}"),
+        ("read from the cache", f"{amount(usage.cache_read)}, ${spent.cache_read:.4f}"),
+        ("written to the cache", f"{amount(usage.cache_write)}, ${spent.cache_write:.4f}"),
+        ("share from the cache", f"{cached_share(usage):.1%}"),
+        ("answered", f"{amount(usage.output)}, ${spent.output:.4f}"),
         ("context", f"{amount(state.context_tokens)} of {amount(state.model.context_window)}"),
-        ("cost", f"{known}${usage.cost.total:.4f}"),
+        ("cost", f"{known}${spent.total:.4f}"),
     ]
     app.show(RowsBlock(f"{state.model.provider}/{state.model.id}, this session", rows))
 

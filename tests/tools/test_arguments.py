@@ -47,7 +47,7 @@ def run(toolbox, name, args, raw=""):
         {"path": "f", "edits": '{"old_string": "return 1", "new_string": "return 2"}'},
         {"path": "f", **EDIT},
         {"path": "f", **EDIT, "edits": []},
-        {"path": "f", "edits": [{**EDIT, "replaceAll": None}]},
+        {"path": "f", "edits": [{**EDIT, "replaceAll": "false"}]},
     ],
 )
 def test_an_edit_in_other_words(toolbox, tmp_path, args):

@@ -29,6 +29,7 @@ KINDS: dict[str, shapes.ToolKind] = {
     "read": "read",
     "write": "edit",
     "edit": "edit",
+    "apply_patch": "edit",
     "bash": "execute",
     "glob": "search",
     "grep": "search",

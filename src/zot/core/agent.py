@@ -390,7 +390,7 @@ class Agent:
             model=self.model,
             system=system,
             messages=self.messages(),
-            tools=self.toolbox.specs,
+            tools=self.toolbox.specs_for(self.model),
             reasoning=clamped(self.settings.reasoning, self.model),
             cache_key=self.session.id,
             repaired=True,

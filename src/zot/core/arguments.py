@@ -57,9 +57,7 @@ def _fields(
         item = out.get(name, _MISSING)
         if item is None and not _takes_null(shape):
             del out[name]
-            item = _MISSING
-            if name not in required:
-                notes.append(f"{where}: null left out")
+            item = _MISSING  # no note: strict sampling makes a model write it
         if item is not _MISSING:
             out[name] = _value(item, shape, where, notes, depth + 1)
         elif name in required and shape.get("default") is not None:

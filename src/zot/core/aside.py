@@ -83,7 +83,7 @@ class SideQuestion:
             system=agent.system(),
             messages=(*self._context, *said),
             # Providers refuse a transcript with tool calls if their tools are missing.
-            tools=agent.toolbox.specs,
+            tools=agent.toolbox.specs_for(agent.model),
             # Same level as the conversation: another one would miss the prompt cache.
             reasoning=clamped(agent.settings.reasoning, agent.model),
             cache_key=agent.session.id,

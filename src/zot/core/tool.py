@@ -73,7 +73,8 @@ class Tool(Protocol):
     """A tool the model can call. Optional attributes: `replay: Replay` (default: never run again);
     `side_by_side: bool` for a tool that only reads, or may for another reason run in its own
     thread beside other such calls of the same turn; `renamed: Renaming` for a tool whose arguments
-    have other names, too."""
+    have other names, too; `parts: Splitting` for one whose calls may stand for calls of others;
+    `companion: Tool`, which is not listed, except for models that take its `grammar`."""
 
     @property
     def name(self) -> str:
@@ -100,12 +101,24 @@ Renaming = Callable[[dict[str, Json]], tuple[dict[str, Json], list[str]]]
 """Returns arguments under the names of the schema, and notes on what was changed."""
 
 
+class Part(Frozen):
+    """A call of another tool, as a part of a call."""
+
+    name: str
+    args: dict[str, Json]
+
+
+Splitting = Callable[[dict[str, Json]], list[Part] | None]
+"""Returns the calls that a call stands for; None: the tool itself runs. Raises ToolError."""
+
+
 class WrappedTool:
     """Base for tools that wrap another tool under its name."""
 
     def __init__(self, tool: Tool) -> None:
         self._tool = tool
-        self.renamed = renaming_of(tool)
+        self.renamed, self.parts = renaming_of(tool), splitting_of(tool)
+        self.companion, self.strict = companion_of(tool), getattr(tool, "strict", False)
         self.name, self.description, self.schema = tool.name, tool.description, tool.schema
 
 
@@ -126,6 +139,14 @@ def is_side_by_side(tool: Tool) -> bool:
 
 def renaming_of(tool: object) -> Renaming | None:
     return getattr(tool, "renamed", None)
+
+
+def splitting_of(tool: object) -> Splitting | None:
+    return getattr(tool, "parts", None)
+
+
+def companion_of(tool: object) -> Tool | None:
+    return getattr(tool, "companion", None)
 
 
 def replay_of(tool: Tool) -> Replay:

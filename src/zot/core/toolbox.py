@@ -36,12 +36,15 @@ from zot.core.tool import (
     ToolContext,
     ToolOutput,
     as_output,
+    companion_of,
     failed,
     is_side_by_side,
     renaming_of,
     replay_of,
+    splitting_of,
 )
 from zot.errors import Cancelled, JournalError, ToolBlocked, ToolError, ToolTimedOut
+from zot.provider.model import Model, takes_grammars
 from zot.provider.types import Json, Message, Text, ToolCall, ToolResult, ToolSpec, Usage
 from zot.text import Frozen
 
@@ -160,6 +163,15 @@ class _Attempt:
         return events.ToolReturned(self.call, result, seconds, status, self.executed, self.args)
 
 
+class _Step(Frozen):
+    """One run of a tool, as a part of a call."""
+
+    call: ToolCall
+    tool: Tool
+    notes: tuple[Text, ...] = ()
+    """Notes of guards for the model."""
+
+
 class _Alone(Frozen):
     """CallIO of a call outside a turn."""
 
@@ -187,26 +199,38 @@ class Toolbox:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             self._tools.setdefault(tool.name, tool)
+        found = {name: companion_of(tool) for name, tool in self._tools.items()}
+        self._companions = {name: tool for name, tool in found.items() if tool is not None}
         self._hooks = hooks
         self._after_hooks = asked_for("after_tool", hooks)
         self._checkers: dict[str, Checker] = {}
+        self._with_companions: tuple[ToolSpec, ...] | None = None
         # Sorted: prompt caches match prefixes, so the order must not depend on how tools arrived.
         names = dict.fromkeys((*(name for name in first if name in self._tools), *self.names))
-        self.specs = tuple(
-            ToolSpec(name, self._tools[name].description, self._tools[name].schema)
-            for name in names
-        )
+        self.specs = tuple(spec_of(self._tools[name]) for name in names)
 
     @property
     def names(self) -> list[str]:
         return sorted(self._tools)
 
     def get(self, name: str) -> Tool | None:
-        return self._tools.get(name)
+        others = (tool for tool in self._companions.values() if tool.name == name)
+        return self._tools.get(name) or next(others, None)
+
+    def specs_for(self, model: Model) -> tuple[ToolSpec, ...]:
+        """Return the tools to offer to a model: one that takes grammars gets companions."""
+        if not self._companions or not takes_grammars(model):
+            return self.specs
+        if self._with_companions is None:
+            self._with_companions = tuple(
+                spec_of(self._companions[spec.name]) if spec.name in self._companions else spec
+                for spec in self.specs
+            )
+        return self._with_companions
 
     def _named(self, call: ToolCall) -> ToolCall:
         """Return the call under the tool's own name: some models write `Bash`."""
-        if call.name in self._tools:
+        if self.get(call.name) is not None:
             return call
         near = [name for name in self._tools if name.lower() == call.name.lower()]
         return replace(call, name=near[0]) if len(near) == 1 else call
@@ -306,13 +330,16 @@ class Toolbox:
     def _prepare(self, attempt: _Attempt, io: CallIO) -> None:
         """Do everything before the run: find the tool, check the arguments, consult the guards."""
         call = attempt.call
-        tool = self._tools.get(call.name)
+        tool = self.get(call.name)
         if tool is None:
             known = ", ".join(self.names) or "none"
             raise ToolError(f"unknown tool {call.name!r}; the tools are: {known}")
-        args, notes = self._guarded(attempt, tool, io)
+        attempt.args = self._fitted(attempt, tool)
+        steps = [self._guarded(step, io) for step in self._steps(attempt, tool)]
+        if steps[0].tool is tool:
+            attempt.args = steps[0].call.args
         io.cancel.check()  # an abort may have come while a guard waited for a person
-        begun = io.begin(replace(call, args=args), replay_of(tool))
+        begun = io.begin(replace(call, args=attempt.args), replay_of(tool))
         context = ToolContext(
             call.id,
             io.cancel,
@@ -325,29 +352,53 @@ class Toolbox:
         )
         attempt.executed = True
         seen = HookContext(io.cancel, io.emit)
-        attempt.work = lambda: self._seen(
-            replace(call, args=args), self._output(attempt, tool, args, context, notes), seen
-        )
+        attempt.work = partial(self._output, attempt, steps, context, seen)
+
+    def _steps(self, attempt: _Attempt, tool: Tool) -> list[_Step]:
+        """Return what a call runs: its tool, or the calls of other tools that it stands for."""
+        call, split = replace(attempt.call, args=attempt.args), splitting_of(tool)
+        parts = split(call.args or {}) if split else None
+        if parts is None:
+            return [_Step(call, tool)]
+        attempt.repaired.append("run as calls of " + ", ".join(part.name for part in parts))
+        steps = []
+        for part in parts:
+            found = self._tools.get(part.name)
+            if found is None:
+                raise ToolError(f"{call.name!r} needs the tool {part.name!r}, which is not there")
+            inner = ToolCall(call.id, part.name, part.args)
+            self._checked(inner, found)
+            steps.append(_Step(inner, found))
+        return steps
 
     def _output(
-        self,
-        attempt: _Attempt,
-        tool: Tool,
-        args: dict[str, object],
-        context: ToolContext,
-        notes: Sequence[Text],
+        self, attempt: _Attempt, steps: Sequence[_Step], context: ToolContext, seen: HookContext
     ) -> ToolOutput:
+        outputs: list[ToolOutput] = []
+        for step in steps:
+            try:
+                output = self._run_step(step, context)
+                outputs.append(self._seen(step.call, output, seen))
+            except ToolError as error:
+                if not outputs:
+                    raise
+                outputs.append(failed(str(error)))
+            if outputs[-1].is_error:
+                break
+        output = outputs[0] if len(outputs) == 1 else _joined(outputs, len(steps))
+        if not attempt.repaired:
+            return output
+        return replace(output, details={**(output.details or {}), "repaired": attempt.repaired})
+
+    def _run_step(self, step: _Step, context: ToolContext) -> ToolOutput:
         try:
-            output = as_output(tool.run(args, context))
+            output = as_output(step.tool.run(step.call.args or {}, context))
         except ToolBlocked as error:
             denied = Permission("denied", "policy", "tool_execution", str(error))
-            self._tell(attempt.call, denied)
+            self._tell(step.call, denied)
             raise
         content = output.content or (Text("(no output)"),)
-        details = output.details
-        if attempt.repaired:
-            details = {**(details or {}), "repaired": attempt.repaired}
-        return replace(output, content=(*content, *notes), details=details)
+        return replace(output, content=(*content, *step.notes))
 
     def _seen(self, call: ToolCall, output: ToolOutput, context: HookContext) -> ToolOutput:
         """Return the output with the texts that guards add to it."""
@@ -357,19 +408,14 @@ class Toolbox:
                 output = replace(output, content=(*output.content, Text(verdict.text)))
         return output
 
-    def _guarded(
-        self, attempt: _Attempt, tool: Tool, io: CallIO
-    ) -> tuple[dict[str, object], list[Text]]:
-        """Return the arguments, checked against the schema and allowed by every guard, and notes
-        for the model."""
-        call, notes = attempt.call, list[Text]()
-        args = attempt.args = self._fitted(attempt, tool)
+    def _guarded(self, step: _Step, io: CallIO) -> _Step:
+        """Return the step with the arguments that every guard allowed, and notes for the model."""
+        call, notes = step.call, list[Text]()
         context = HookContext(io.cancel, io.emit)
         source: Decider = "yolo"
         for hook in self._hooks:
-            seen = replace(call, args=args)
             try:
-                verdict = asked(partial(hook.before_tool, seen, context))
+                verdict = asked(partial(hook.before_tool, call, context))
             except Cancelled:
                 self._tell(call, Permission("cancelled", source))
                 raise
@@ -379,8 +425,8 @@ class Toolbox:
                     self._tell(call, Permission("denied", verdict.source, reason=reason))
                     raise ToolBlocked(reason)
                 case ReplaceArgs():
-                    args = self._checked(replace(call, args=verdict.args), tool)
-                    attempt.args = args
+                    call = replace(call, args=verdict.args)
+                    self._checked(call, step.tool)
                     source = verdict.source or source
                     notes += [Text(verdict.note)] if verdict.note else []
                 case Allow():
@@ -391,7 +437,7 @@ class Toolbox:
             if verdict.wish:
                 context = replace(context, wish=verdict.wish)
         self._tell(call, Permission("approved", source))
-        return args, notes
+        return _Step(call, step.tool, tuple(notes))
 
     def _tell(self, call: ToolCall, permission: Permission) -> None:
         for hook in self._hooks:
@@ -434,6 +480,23 @@ class Toolbox:
         if checker is None or checker.schema is not schema:
             checker = self._checkers[tool.name] = check.Checker(schema)
         return checker.problem(args)
+
+
+def spec_of(tool: Tool) -> ToolSpec:
+    grammar, strict = getattr(tool, "grammar", ""), getattr(tool, "strict", False)
+    return ToolSpec(tool.name, tool.description, tool.schema, grammar, strict)
+
+
+def _joined(outputs: Sequence[ToolOutput], wanted: int) -> ToolOutput:
+    """Return the outputs of the parts of a call as one."""
+    content = [block for output in outputs for block in output.content]
+    is_error = outputs[-1].is_error
+    if is_error:
+        done = len(outputs) - 1
+        content.append(Text(f"[{done} of {wanted} parts were done; the last one above failed]"))
+    details = [output.details or {} for output in outputs]
+    diffs = "\n".join(str(each["diff"]) for each in details if each.get("diff"))
+    return ToolOutput(tuple(content), is_error, {"parts": details, "diff": diffs})
 
 
 def _supervised(step: Callable[[], ToolOutput | None]) -> Outcome | None:

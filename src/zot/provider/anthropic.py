@@ -115,17 +115,21 @@ def encode_system(request: types.Request) -> list[dict[str, types.Json]]:
 
 
 def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types.Json]]:
-    tools: list[dict[str, types.Json]] = [
-        {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": turns.object_schema(tool.schema),
-        }
-        for tool in request.tools
-    ]
+    tools = [encode_tool(tool, quirks) for tool in request.tools]
     if quirks.cache_tools:
         tools[-1]["cache_control"] = MARK
     return tools
+
+
+def encode_tool(tool: types.ToolSpec, quirks: Quirks) -> dict[str, types.Json]:
+    head = {"name": tool.name, "description": tool.description}
+    schema = turns.object_schema(tool.schema)
+    # Models that think adaptively are those that sample by a schema.
+    wanted = tool.strict and quirks.strict_tools and quirks.adaptive
+    strict = turns.strict_schema(schema, nullable=False) if wanted else None
+    if strict is None:
+        return {**head, "input_schema": schema}
+    return {**head, "strict": True, "input_schema": strict}
 
 
 def encode_said(block: types.Text | types.Image) -> dict[str, types.Json]:

@@ -16,6 +16,10 @@ LEVELS: tuple[Level, ...] = ("off", "minimum", "low", "medium", "high", "xhigh",
 Api = Literal["anthropic", "openai-chat", "openai-responses", "google", "scripted"]
 
 
+GRAMMAR_HOSTS = ("openai", "azure", "openai-codex")
+"""Providers whose GPT models take grammar tools."""
+
+
 class Plain(Frozen, gc=False):
     """Base of messages, their parts and other transcript data. Excluded from garbage collection:
     built once from JSON, they form no cycles, and a long transcript would slow down every
@@ -87,6 +91,15 @@ class Model(Frozen):
     """Date on which the provider ends it, as 2026-11-30; empty: unknown."""
     ask: Literal["", "person", "always"] = ""
     """Whether tool calls need approval: only if a user can be asked ("person"), or always."""
+
+
+def takes_grammars(model: Model) -> bool:
+    """Return whether the model takes tools whose input is a text of a grammar."""
+    known = (model.compat or {}).get("grammar_tools")
+    if known is not None or model.api != "openai-responses":
+        return known is True
+    family, _, version = model.id.rpartition("/")[2].partition("-")
+    return family == "gpt" and model.provider in GRAMMAR_HOSTS and "5" <= version[:1] <= "9"
 
 
 # --- reasoning levels ------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
 API = "openai-responses"
+CUSTOM = "custom-"
+"""Prefix of the ids of custom tool calls."""
 MIN_OUTPUT = 16
 """Smallest output limit that the server accepts."""
 
@@ -39,7 +41,7 @@ def body(
         "store": False,
     }
     if request.tools:
-        body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request))
+        body["tools"] = encoded.part("tools", request.tools, lambda: encode_tools(request, quirks))
         body["tool_choice"] = request.tool_choice
         body["parallel_tool_calls"] = True
     if request.max_output:
@@ -66,17 +68,25 @@ def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:
     return wanted
 
 
-def encode_tools(request: types.Request) -> list[dict[str, types.Json]]:
-    return [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": turns.object_schema(tool.schema),
-            "strict": False,
-        }
-        for tool in request.tools
-    ]
+def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types.Json]]:
+    return [encode_tool(tool, quirks) for tool in request.tools]
+
+
+def encode_tool(tool: types.ToolSpec, quirks: Quirks) -> dict[str, types.Json]:
+    if tool.grammar:
+        form = {"type": "grammar", "syntax": "lark", "definition": tool.grammar}
+        custom = {"type": "custom", "name": tool.name, "description": tool.description}
+        return {**custom, "format": form}
+    schema = turns.object_schema(tool.schema)
+    wanted = quirks.strict_tools and tool.strict
+    strict = turns.strict_schema(schema, nullable=True) if wanted else None
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": strict or schema,
+        "strict": strict is not None,
+    }
 
 
 def encode_user(blocks: tuple[types.Text | types.Image, ...]) -> list[types.Json]:
@@ -97,17 +107,29 @@ def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
             case types.Text():
                 items.append(encode_answer(block, turn.same_model))
             case types.ToolCall():
-                call = {
-                    "type": "function_call",
-                    "call_id": turns.wire_id(block.id),
-                    "name": block.name,
-                }
-                items.append({**call, "arguments": encode_json(turns.args_of(block)).decode()})
+                items.append(encode_call(block))
             case types.Reasoning():
                 items += encode_thought(block, turn.same_model)
             case _:
                 assert_never(block)
     return items
+
+
+def encode_call(call: types.ToolCall) -> dict[str, types.Json]:
+    args = turns.args_of(call)
+    head = {"call_id": sent_id(call.id), "name": call.name}
+    if is_custom(call.id):
+        return {"type": "custom_tool_call", **head, "input": str(args.get("input", ""))}
+    return {"type": "function_call", **head, "arguments": encode_json(args).decode()}
+
+
+def sent_id(id: str) -> str:
+    return turns.wire_id(id.removeprefix(CUSTOM))
+
+
+def is_custom(id: str) -> bool:
+    """Whether a call is one of a tool with a grammar: its result has to say so, too."""
+    return id.startswith(CUSTOM)
 
 
 def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
@@ -135,8 +157,8 @@ def encode_result(result: types.ToolResult) -> dict[str, types.Json]:
         seen: list[types.Text | types.Image] = [types.Text(text), *turns.images_of(result)]
         output = [encode_said(block) for block in seen]
     return {
-        "type": "function_call_output",
-        "call_id": turns.wire_id(result.call_id),
+        "type": "custom_tool_call_output" if is_custom(result.call_id) else "function_call_output",
+        "call_id": sent_id(result.call_id),
         "output": output,
     }
 
@@ -147,6 +169,9 @@ def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> lis
 
 ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
 
+
+CUSTOM_CALL = "custom_tool_call"
+CALLS = ("function_call", CUSTOM_CALL)
 
 # --- responses -------------------------------------------------------------------------------
 
@@ -162,6 +187,8 @@ class ResponsesItem(Struct):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
+    input: types.Json = None
+    """Text of a custom tool call."""
     arguments: types.Json = None
     """A string in zot's calls; an object in those of some server-side tools."""
     content: list[ResponsesPart] | None = None
@@ -271,9 +298,8 @@ class ResponsesReader(assemble.AnswerReader):
         if item is None:
             return
         self.out.end_block()
-        if item.type == "function_call":
-            part = self.out.open_call(item.call_id or item.id or "", item.name or "")
-            self._calls[event.output_index] = part
+        if item.type in CALLS:
+            self._calls[event.output_index] = self._open_call(item)
         elif item.type == "reasoning":
             self._thinking[event.output_index] = self.out.open_reasoning()
 
@@ -281,7 +307,7 @@ class ResponsesReader(assemble.AnswerReader):
         item = event.item
         if item is None:
             return
-        if item.type == "function_call":
+        if item.type in CALLS:
             self._call_done(event.output_index, item)
         elif item.type == "reasoning":
             part = self._thinking.pop(event.output_index, None) or self.out.reasoning_part()
@@ -297,11 +323,17 @@ class ResponsesReader(assemble.AnswerReader):
                 self.out.keep_with_text({"phase": item.phase})
             self.out.end_block()
 
+    def _open_call(self, item: ResponsesItem) -> assemble.Part:
+        prefix = CUSTOM if item.type == CUSTOM_CALL else ""
+        return self.out.open_call(f"{prefix}{item.call_id or item.id or ''}", item.name or "")
+
     def _call_done(self, index: int, item: ResponsesItem) -> None:
         part = self._calls.pop(index, None)
         if part is None:  # a server that sends the call whole
-            part = self.out.open_call(item.call_id or item.id or "", item.name or "")
-        if not part.pieces:
+            part = self._open_call(item)
+        if item.type == CUSTOM_CALL:
+            self.out.args(part, encode_json({"input": str(item.input or "")}).decode())
+        elif not part.pieces:
             args = item.arguments or ""
             self.out.args(part, args if isinstance(args, str) else encode_json(args).decode())
         self.out.close_call(part)
@@ -349,7 +381,7 @@ class ResponsesReader(assemble.AnswerReader):
 
 def has_answer(item: ResponsesItem) -> bool:
     said = item.type == "message" and any(piece.text for piece in item.content or [])
-    return said or item.type == "function_call"
+    return said or item.type in CALLS
 
 
 def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:

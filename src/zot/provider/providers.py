@@ -91,6 +91,10 @@ class Quirks(Frozen, kw_only=True):
     """Can keep an entry in its cache for longer than usual."""
     session_header: str = ""
     """Header for the conversation's cache key."""
+    grammar_tools: bool | None = None
+    """OpenAI Responses: takes custom tools with a grammar; None: by the model's id."""
+    strict_tools: bool = False
+    """Samples the arguments of tools by their schema on request."""
     tool_stream: bool = False
     """Streams tool arguments only on request (z.ai)."""
     interleaved: bool = False

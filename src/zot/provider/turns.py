@@ -243,6 +243,35 @@ def object_schema(schema: dict[str, types.Json]) -> dict[str, types.Json]:
     return out
 
 
+STRICT_WORDS = {"type", "description", "properties", "required", "items", "enum"}
+
+
+def strict_schema(schema: types.Json, *, nullable: bool) -> dict[str, types.Json] | None:
+    """Return a schema in the form that constrained sampling needs; None if it has others' words.
+
+    `nullable`: every property is required, and optional ones may be null (OpenAI).
+    """
+    if not isinstance(schema, dict) or not schema.keys() <= STRICT_WORDS:
+        return None
+    out = dict(schema)
+    if "items" in out:
+        out["items"] = strict_schema(out["items"], nullable=nullable)
+    if out.get("type") == "object":
+        fields = {
+            name: strict_schema(field, nullable=nullable)
+            for name, field in out.get("properties", {}).items()
+        }
+        if nullable:
+            for name, field in fields.items():
+                if field is not None and name not in out.get("required", ()):
+                    field["type"] = [field.get("type"), "null"]
+            out["required"] = list(fields)
+        out |= {"properties": fields, "additionalProperties": False}
+        if None in fields.values():
+            return None
+    return None if out.get("items", {}) is None else out
+
+
 def output_limit(request: types.Request, size: int, usual: int = DEFAULT_OUTPUT) -> int:
     """Return the answer's token limit: as requested, within the model's limit and window.
 

@@ -170,6 +170,10 @@ class ToolSpec(Frozen):
     name: str
     description: str
     schema: dict[str, Json]
+    grammar: str = ""
+    """Lark grammar of its only argument `input`, for models that write it as plain text."""
+    strict: bool = False
+    """Whether to ask for arguments that always fit the schema, where a provider can."""
 
 
 class Request(Frozen):

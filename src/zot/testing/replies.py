@@ -144,7 +144,8 @@ def offered(dialect: Dialect, body: dict[str, Any]) -> dict[str, Any]:
     out = {}
     for tool in tools:
         inner = tool.get("function", tool)
-        out[inner["name"]] = inner.get("parameters") or inner.get("input_schema") or {}
+        schema = inner.get("parameters") or inner.get("input_schema") or {}
+        out[inner["name"]] = {"custom": True} if tool.get("type") == "custom" else schema
     return out
 
 
@@ -156,6 +157,8 @@ class FakeBlock(Struct):
     args: str = ""
     signature: str = "c2lnbmVk"
     """Signature of a thought, where the API signs it."""
+    custom: bool = False
+    """A call of a tool that takes plain text."""
 
 
 class FakeReply(Struct):
@@ -177,9 +180,10 @@ def build_reply(call: FakeCall, turn: FakeTurn) -> FakeReply:
     for item in turn.content:
         if item[0] == "tool":
             args = tool_args(call, item[1], item[2])
-            blocks.append(
-                FakeBlock("tool", id=tool_id(call, turn), name=tool_name(call, item[1]), args=args)
-            )
+            name = tool_name(call, item[1])
+            custom = call.tools.get(name, {}).get("custom", False)
+            block = FakeBlock("tool", id=tool_id(call, turn), name=name, args=args, custom=custom)
+            blocks.append(block)
             size += len(args)
         else:
             blocks.append(FakeBlock(item[0], item[1]))
@@ -387,6 +391,12 @@ def responses_block(
             )
             item["summary"] = [{"type": "summary_text", "text": text}]
             item["encrypted_content"] = "c2VjcmV0"
+        case "tool" if block.custom:
+            item = {"id": new_id("ctc"), "type": "custom_tool_call", "call_id": block.id}
+            item |= {"name": block.name, "input": ""}
+            yield "open", event("output_item.added", **at, item=item)
+            item = {**item, "input": json.loads(block.args)["input"]}
+            yield "delta", event("custom_tool_call_input.delta", **at, delta=item["input"])
         case "tool":
             item = {"id": new_id("fc"), "type": "function_call", "call_id": block.id}
             item |= {"name": block.name, "arguments": ""}

@@ -41,6 +41,22 @@ def anthropic_problems(body: dict[str, Any]) -> list[str]:
         wrong.append("no room for output")
     if "thinking" in body and body["thinking"].get("budget_tokens", 0) >= body["max_tokens"]:
         wrong.append("the thinking budget takes all of the output")
+    tools = body.get("tools", [])
+    wrong += loose([tool["input_schema"] for tool in tools if tool.get("strict")])
+    return wrong
+
+
+def loose(schemas: list[dict[str, Any]], *, all_required: bool = False) -> list[str]:
+    """Return the objects of strict schemas that allow more than they say."""
+    wrong = []
+    for schema in schemas:
+        fields = schema.get("properties", {})
+        if "properties" in schema and schema.get("additionalProperties") is not False:
+            wrong.append(f"a strict object takes more than {list(fields)}")
+        if all_required and set(schema.get("required", fields)) != set(fields):
+            wrong.append(f"a strict object must require all of {list(fields)}")
+        inner = [*fields.values(), *([schema["items"]] if "items" in schema else [])]
+        wrong += loose(inner, all_required=all_required)
     return wrong
 
 
@@ -73,11 +89,14 @@ def chat_problems(body: dict[str, Any]) -> list[str]:
 def responses_problems(body: dict[str, Any]) -> list[str]:
     wrong = []
     items = body["input"]
-    calls = [item["call_id"] for item in items if item["type"] == "function_call"]
-    results = [item["call_id"] for item in items if item["type"] == "function_call_output"]
-    if sorted(calls) != sorted(results) or len(set(calls)) != len(calls):
-        wrong.append(f"calls {calls} answered by {results}")
-    wrong += [f"bad id {call!r}" for call in calls if not ID.match(call)]
+    for kind in ("function_call", "custom_tool_call"):
+        calls = [item["call_id"] for item in items if item["type"] == kind]
+        results = [item["call_id"] for item in items if item["type"] == f"{kind}_output"]
+        if sorted(calls) != sorted(results) or len(set(calls)) != len(calls):
+            wrong.append(f"calls {calls} answered by {results}")
+        wrong += [f"bad id {call!r}" for call in calls if not ID.match(call)]
+    strict = [tool["parameters"] for tool in body.get("tools", []) if tool.get("strict")]
+    wrong += loose(strict, all_required=True)
     if not items:
         wrong.append("no input")
     if body.get("store") is not False:

@@ -22,6 +22,7 @@ NAMES: dict[str, dict[str, Sequence[str]]] = {
         "command": ("cmd", "script", "shell_command"),
         "background": ("run_in_background", "is_background"),
     },
+    "apply_patch": {"input": ("patch", "patchText", "diff")},
     "glob": {"pattern": ("glob", "glob_pattern", "query"), "path": FOLDERS},
     "grep": {
         "pattern": ("query", "regex", "regexp"),

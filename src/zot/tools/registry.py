@@ -7,9 +7,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from zot.core.tool import Reconciled, ReconcilingTool, Replay, Tool, ToolContext, ToolOutput
+from zot.core.tool import (
+    Part,
+    Reconciled,
+    ReconcilingTool,
+    Replay,
+    Tool,
+    ToolContext,
+    ToolOutput,
+)
 from zot.errors import ConfigError
 from zot.provider.types import Json
 from zot.tools.process.background import Background
@@ -92,6 +100,31 @@ SPECS: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     ),
 }
 NAMES = tuple(SPECS)
+STRICT = ("read", "write", "edit", "bash")
+"""Tools whose arguments are sampled by their schema where a provider can do that."""
+PATCH_GRAMMAR = r"""
+start: "*** Begin Patch" LF file+ "*** End Patch" LF?
+file: new | gone | changed
+new: "*** Add File: " PATH LF ("+" TEXT? LF)+
+gone: "*** Delete File: " PATH LF
+changed: "*** Update File: " PATH LF ("*** Move to: " PATH LF)? change*
+change: ("@@" (" " TEXT)? LF)* (("+" | "-" | " ") TEXT? LF)+ ("*** End of File" LF)?
+PATH: /[^\n]+/
+TEXT: /[^\n]+/
+LF: "\n"
+"""
+PATCH = """\
+Change files by a patch. Each change shows a few unchanged lines around it, exactly as in the file.
+Places that look alike are told apart by "@@ " and the line of the class or function. Example:
+*** Begin Patch
+*** Update File: src/app.py
+@@ def greet():
+-print("Hi")
++print("Hello")
+*** Add File: notes.txt
++a line
+*** Delete File: old.txt
+*** End Patch"""
 MODULES = {
     "read": "read",
     "write": "edit.edit",
@@ -197,7 +230,7 @@ class Builtin:
     """A tool as the model sees it. The class that implements it is in the module of MODULES; each
     call makes a new instance with the arguments from `parts`."""
 
-    def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[object, ...]]) -> None:
+    def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[Any, ...]]) -> None:
         description, properties, required = SPECS[name]
         self.name = name
         self.description = description + (JAILED if jailed and name == "bash" else "")
@@ -208,7 +241,10 @@ class Builtin:
         }
         self.replay: Replay = REPLAY.get(name, "never")
         self.side_by_side = name in ONLY_READ
+        self.strict = name in STRICT
         self._parts = parts
+        self.parts = self._patch_in_command if name == "bash" else None
+        self.companion = ApplyPatch(parts) if name == "edit" else None
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
         tool: Tool = self._made()
@@ -220,6 +256,16 @@ class Builtin:
 
         return arguments.renamed(self.name, args)
 
+    def _patch_in_command(self, args: dict[str, Json]) -> list[Part] | None:
+        """Return the calls for a command that only applies a patch; no program does that here."""
+        command = args.get("command", "")
+        if not isinstance(command, str) or "*** Begin Patch" not in command:
+            return None
+        from zot.tools.edit import patch  # a room that few runs need
+
+        found = patch.in_command(command)
+        return patch.calls_for(self._parts()[0], *found) if found else None
+
     def reconcile(self, args: dict[str, Json], context: ToolContext) -> Reconciled:
         """Check whether an earlier call took effect; only for tools with `replay` "reconcile"."""
         tool: ReconcilingTool = self._made()
@@ -228,6 +274,38 @@ class Builtin:
     def _made(self) -> Any:
         module, parts = import_module(f"zot.tools.{MODULES[self.name]}"), self._parts()
         return getattr(module, self.name.capitalize())(*parts)
+
+
+class ApplyPatch:
+    """The tool `apply_patch` of GPT models, in the place of `edit`. Never runs by itself: its calls
+    stand for calls of `edit`, `write` and `bash`."""
+
+    name = "apply_patch"
+    description = PATCH
+    grammar = PATCH_GRAMMAR
+    schema: ClassVar[dict[str, Json]] = {
+        "type": "object",
+        "properties": {"input": _property("string", "the patch")},
+        "required": ["input"],
+    }
+
+    def __init__(self, parts: Callable[[], tuple[Any, ...]]) -> None:
+        self._parts = parts
+
+    def renamed(self, args: dict[str, Json]) -> tuple[dict[str, Json], list[str]]:
+        from zot.tools import arguments  # a room that few runs need
+
+        return arguments.renamed(self.name, args)
+
+    def parts(self, args: dict[str, Json]) -> list[Part]:
+        from zot.tools.edit import patch  # a room that few runs need
+
+        text = str(args["input"])
+        found = patch.in_command(text) or (text, "")
+        return patch.calls_for(self._parts()[0], *found)
+
+    def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
+        raise AssertionError("a patch is run as calls of other tools")
 
 
 class BackgroundTool:

@@ -160,6 +160,12 @@ def test_the_hook_after_a_tool_adds_to_its_result(start: Start, tmp_path: Path) 
     assert "out" in after["tool_response"]["stdout"]
 
 
+def test_null_in_an_answer_means_nothing(start: Start, tmp_path: Path) -> None:
+    answer = json.dumps({"decision": None, "reason": None, "hookSpecificOutput": {"x": 1}})
+    user_hooks(tmp_path, PreToolUse=[hook(f"echo '{answer}'")])
+    assert "out" in result(start(BASH, OK).prompt())
+
+
 def test_a_stop_hook_keeps_the_run_going_until_it_agrees(start: Start, tmp_path: Path) -> None:
     body = "cat >> stops; test -e made || { echo make it >&2; exit 2; }"
     user_hooks(tmp_path, Stop=[hook(body)])

@@ -245,7 +245,7 @@ class FileHooks(Hook):
             said.texts.append(details.additional_context)
         if details.updated_input is not None:
             said.input = details.updated_input
-        if not answer.continue_:
+        if answer.continue_ is False:
             self._stop = said.refusal = answer.stop_reason or "no reason given"
         elif answer.decision == "block" or details.permission_decision == "deny":
             said.refusal = details.permission_decision_reason or answer.reason or "no reason given"

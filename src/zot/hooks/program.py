@@ -42,20 +42,20 @@ class HookOutput(Frozen):
 
 
 class HookDetails(Frozen, rename="camel"):
-    permission_decision: str = ""
-    permission_decision_reason: str = ""
+    permission_decision: str | None = None
+    permission_decision_reason: str | None = None
     updated_input: dict[str, Json] | None = None
-    additional_context: str = ""
+    additional_context: str | None = None
 
 
 class HookAnswer(Frozen, rename="camel"):
-    """Fields of the JSON object that a hook may print."""
+    """Fields of the JSON object that a hook may print; many scripts print null for some."""
 
-    continue_: bool = msgspec.field(default=True, name="continue")
-    stop_reason: str = ""
-    system_message: str = ""
-    decision: str = ""
-    reason: str = ""
+    continue_: bool | None = msgspec.field(default=None, name="continue")
+    stop_reason: str | None = None
+    system_message: str | None = None
+    decision: str | None = None
+    reason: str | None = None
     hook_specific_output: HookDetails | None = None
 
 

@@ -1,6 +1,6 @@
 """How well the local models do as agents: python bench/local.py [MODEL...] [--held-out].
 
-Needs `pip install 'zot-agent[local]'` and the models (`zot local pull`). Greedy decoding, one run;
+Needs the extra `local` and the models (`zot local pull`). Greedy decoding, one run;
 the results go to stdout. bench/local.md keeps the numbers that were measured, and says how.
 """
 

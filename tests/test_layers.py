@@ -11,13 +11,14 @@ pytestmark = pytest.mark.untraced
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "writer"}
-SMALL |= {"git", "trees", "beneath", ""}
+SMALL |= {"git", "trees", "beneath", "extras", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local", "hooks"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "extras": set(),
     "cancel": {"errors"},
     "bugs": {"errors", "text"},
     "beneath": set(),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from zot.cli.output import PlainParser, arg, flag
 from zot.errors import ConfigError, UsageError
+from zot.extras import missing
 from zot.glasspane.board import Board
 from zot.glasspane.guard import ORDER, Guard, names_of
 from zot.glasspane.links import Links
@@ -34,9 +35,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         from zot.glasspane.server import Glasspane
     except ImportError as error:
-        raise ConfigError(
-            f"the page needs {error.name}: install it with pip install 'zot-agent[web]'"
-        ) from error
+        raise ConfigError(missing("the page", str(error.name), "web")) from error
     hide_keys(home_dir(os.environ), os.environ)
     listening = listen(arguments.host, arguments.port, "try --port 0")
     port = listening.getsockname()[1]

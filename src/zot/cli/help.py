@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from zot.cli.main import SUBCOMMANDS
+from zot.extras import addresses
 from zot.provider.providers import PROVIDERS
 from zot.settings.options import SETTINGS, Setting
 
@@ -36,7 +37,9 @@ or from --api-key. With ZOTCORE_RPC_TOKEN set, `zot rpc` requires that token in 
 Files live in $ZOT_HOME (default ~/.local/state/zot).
 
 Exit codes: 0 done; 1 the run failed, or a key, model or file is missing; 2 wrong usage;
-128 + N stopped by signal N. Documentation: docs/ of the project, docs/rpc.md for the wire.
+128 + N stopped by signal N.
+
+Documentation: `zot docs` lists the pages, `zot docs rpc` shows the one about the wire.
 """
 
 
@@ -51,7 +54,7 @@ def help_text() -> str:
     for group, settings in groupby(shown, key=lambda setting: setting.group):
         parts.append(f"\n{group}:\n")
         parts += (row for setting in settings for row in _rows(setting))
-    return "".join(parts) + _TAIL
+    return "".join(parts) + _TAIL + "".join(f"{url}\n" for url in addresses().values())
 
 
 def _rows(setting: Setting) -> Iterator[str]:

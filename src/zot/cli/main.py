@@ -41,6 +41,7 @@ SUBCOMMANDS = {
     "mcp": ("cli.mcp:main", "MCP servers: add, test, trust"),
     "hooks": ("cli.hooks:main", "commands that run at moments of the agent's work"),
     "skills": ("cli.skills:main", "instructions that the agent can look up"),
+    "docs": ("cli.docs:main", "read the documentation"),
     "schema": ("cli.schema:main", "print the JSON Schema of the wire"),
     "conformance": ("conformance.cli:main", "check any implementation of the wire"),
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from zot.bugs import complain
 from zot.cli.output import Subcommands, arg, json_flag, say, say_json, say_table
 from zot.errors import AuthError, ConfigError, ProviderError, ZotError
+from zot.extras import install_command
 from zot.home import of_process
 from zot.lines import encode_line
 from zot.local.models import (
@@ -217,7 +218,7 @@ def _pull(options: argparse.Namespace) -> None:
         bar.close()
     say(f"{path} (SHA-256 checked)")
     if importlib.util.find_spec("xllamacpp") is None:
-        sys.stderr.write("to run it: pip install 'zot-agent[local]'\n")
+        sys.stderr.write(f"to run it: {install_command('local')}\n")
 
 
 def _remove(options: argparse.Namespace) -> None:

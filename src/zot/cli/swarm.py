@@ -42,6 +42,7 @@ from zot.swarm.task import SwarmTask
 from zot.swarm.temporal.config import (
     TemporalConfig,
     WorkerPlace,
+    check_installed,
     hub_token,
     load_config,
     run_worker,
@@ -247,6 +248,8 @@ def _tasks(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         raise UsageError('zot swarm new needs a task, for example: zot swarm new "fix the test"')
     if arguments.engine == "local":
         options["engine"] = ""
+    else:
+        check_installed()  # before a supervisor is started for it
     return [{**options, **task} for task in tasks]
 
 

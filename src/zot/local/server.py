@@ -22,6 +22,7 @@ import msgspec
 from zot import trees
 from zot.cancel import Cancel
 from zot.errors import ConfigError, NetworkError, ProviderError, Rejected
+from zot.extras import missing
 from zot.files import ensure_dir, lock_file
 from zot.home import Surroundings
 from zot.local.models import Weights, free_memory, read_header, server_threads
@@ -158,9 +159,7 @@ class LocalServer:
 
     def _orders(self) -> Orders:
         if importlib.util.find_spec("xllamacpp") is None:
-            raise ConfigError(
-                "the local model needs the package xllamacpp: run `pip install 'zot-agent[local]'`"
-            )
+            raise ConfigError(missing("the local model", "xllamacpp", "local"))
         header = read_header(self.weights.path)
         if not header.chat_template and not self.template:
             raise ConfigError(

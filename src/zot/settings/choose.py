@@ -27,8 +27,7 @@ no model is set up. Three ways to get one:
                or run `zot login`
   2. a server: start ollama, llama.cpp, vLLM, LM Studio, Jan or Docker Model Runner on this
                machine; zot finds it
-  3. no key, no network: pip install 'zot-agent[local]' && zot local pull
-               (1.1 GB; `zot local list` shows a smaller one)"""
+  3. no key, no network: zot local pull (1.1 GB; `zot local list` shows a smaller one)"""
 
 
 class Candidate(Frozen):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from zot.errors import AuthError
+from zot.extras import missing
 from zot.provider.auth import store
 from zot.provider.providers import ProviderInfo, env_key, without_keys
 from zot.text import Frozen
@@ -156,7 +157,7 @@ def _keyring(action: str, *words: str) -> object:
     try:
         import keyring.errors  # optional
     except ImportError:
-        raise AuthError("the keyring needs a package: pip install 'zot-agent[keyring]'") from None
+        raise AuthError(missing("--keyring", "keyring", "keyring")) from None
     try:
         return getattr(keyring, action)("zot", *words)
     except keyring.errors.PasswordDeleteError:

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from zot.errors import ConfigError
+from zot.extras import missing
 from zot.files import ensure_dir, read_bytes, write_atomic
 from zot.swarm.runner import AgentRunner
 from zot.swarm.web import check_reach
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from zot.swarm.temporal.engine import TemporalEngine
 
 PORT = 7749
-INSTALL = "pip install 'zot-agent[temporal]'"
 
 
 class TemporalConfig(Struct, frozen=True, omit_defaults=True):
@@ -136,4 +137,13 @@ def server_command(database: str, port: int) -> list[str]:
 
 
 def _missing(error: ImportError) -> ConfigError:
-    return ConfigError(f"the Temporal engine needs {error.name}: install it with {INSTALL}")
+    return ConfigError(missing("the Temporal engine", str(error.name), "temporal"))
+
+
+def check_installed() -> None:
+    """Raise ConfigError if Temporal's library is missing, without loading it."""
+    try:
+        if find_spec("temporalio") is None:
+            raise ImportError("not installed", name="temporalio")
+    except ImportError as error:
+        raise _missing(error) from error

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.untraced
 SRC = Path(__file__).parent.parent / "src" / "zot"
 
 SMALL = {"errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "writer"}
-SMALL |= {"git", "trees", "beneath", "extras", ""}
+SMALL |= {"git", "trees", "beneath", "extras", "secret_values", ""}
 CORE = SMALL | {"provider", "core"}
 PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local", "hooks"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "ledger": {"errors", "cancel", "files"},
     "trees": set(),
+    "secret_values": {"text"},
     "lines": {"errors", "text"},
     "writer": {"cancel", "lines"},
     "jsonrpc": SMALL,

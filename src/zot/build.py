@@ -30,7 +30,6 @@ from zot.runtime.redact import (
     Redactor,
     SecretFile,
     given_secrets,
-    password_in,
     read_token,
 )
 from zot.runtime.runtime import Runtime, RuntimeParts
@@ -44,7 +43,7 @@ from zot.settings.skills import skills_here
 from zot.settings.trust import ProjectRules, trust_path
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
 from zot.skills.source import PromptSource, SkillSource
-from zot.text import Frozen
+from zot.text import Frozen, url_passwords
 from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
@@ -55,7 +54,8 @@ if TYPE_CHECKING:
     from zot.swarm.task import Conversation
     from zot.swarm.tool import SwarmSource
 
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
+OWN_FILES = ("models.json", "oauth.json", "config.json", "mcp.json")
+"""Files of the user's that may hold secrets, beside auth.json."""
 
 
 class Additions(Frozen, kw_only=True):
@@ -518,13 +518,20 @@ def redactor_for(setup: Setup, entries: Mapping[str, Json] | None = None) -> Red
     environ, home = setup.around.environ, setup.around.home
     secrets = given_secrets(setup.key, (*setup.secret_names(), SWARM_TOKEN), environ)
     secrets |= setup.known.written_keys(environ)
-    secrets |= {password_in(environ.get(name, "")) for name in PROXIES}
-    secrets |= {password_in(setup.base_url)}
+    secrets |= set(url_passwords(setup.base_url))
     if entries:
         secrets |= _server_secrets(setup, entries)
     paths, token = (*_server_files(setup), trust_path(home)), f"{home}/swarm/hub.token"
     servers = SecretFile(paths, lambda: _server_secrets(setup, {}))
-    return Redactor(secrets, home, (servers, SecretFile((token,), partial(read_token, token))))
+    own = SecretFile(tuple(f"{home}/{name}" for name in OWN_FILES), partial(_own_secrets, home))
+    hub = SecretFile((token,), partial(read_token, token))
+    return Redactor(secrets, home, (servers, own, hub))
+
+
+def _own_secrets(home: str) -> set[str]:
+    from zot.settings.secrets import file_secrets  # few users have one of the files
+
+    return file_secrets(home, OWN_FILES)
 
 
 def _server_secrets(setup: Setup, entries: Mapping[str, Json]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, AnyStr, dataclass_transform
 
 import msgspec
@@ -195,6 +195,17 @@ def size_text(count: float) -> str:
 # --- secrets ---------------------------------------------------------------------------------
 
 SECRET_GONE = "[secret removed]"
+
+
+def url_passwords(text: str) -> Iterator[str]:
+    """Yield the passwords of all addresses in a text, like `http://user:password@host`, as written
+    and decoded."""
+    for password in compiled(r"://[^/\s:@]*:([^/\s@]+)@").findall(text) if "://" in text else ():
+        yield password
+        if "%" in password:
+            from urllib.parse import unquote  # slow to load
+
+            yield unquote(password)
 
 
 def without_secrets(text: str, secrets: Sequence[str]) -> str:

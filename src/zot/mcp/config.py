@@ -6,14 +6,11 @@ Starts nothing, and expands a server's variables only when that server is needed
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Literal
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +20,7 @@ from zot.files import read_bytes, read_own
 from zot.home import RPC_TOKEN, expand_user
 from zot.provider.address import is_loopback, parse_url, split_query
 from zot.provider.types import Json
+from zot.secret_values import argument_secrets, header_secrets, url_secrets, variable_secrets
 from zot.text import Frozen, prepared
 
 PROJECT_FILE = ".mcp.json"
@@ -320,26 +318,8 @@ def changed_file(path: str, name: str, entry: Mapping[str, Json] | None) -> byte
 
 
 # --- secrets ---------------------------------------------------------------------------------
-# Texts that no model, client or file may see. A value counts by its place (a header, a variable,
-# after `--token`); the redactor decides whether it is long enough to be removed from ordinary text.
-
-SECRET_NAME = re.compile(
-    r"(?i)token|secret|passw|pwd|key|auth|credential|private|bearer|cookie|session|signature"
-    r"|(^|[-_])(pat|sig|pass|dsn)($|[-_])"
-)
-ORDINARY_NAME = re.compile(
-    r"(?i)(^|_)(region|zone|env|environment|level|mode|host|hostname|port|path|dir|directory|home"
-    r"|root|lang|locale|tz|name|user|username|model|version|timeout|debug|format|type|org|project"
-    r"|workspace|browser|display|shell|term|editor|pager|options?|pythonpath)$"
-)
-"""Names of variables whose values are common words."""
-ORDINARY_HEADERS = frozenset(
-    ("accept", "accept-encoding", "accept-language", "cache-control", "connection", "content-type")
-    + ("host", "origin", "referer", "user-agent", "mcp-protocol-version")
-)
-HEADER_FLAGS = ("-H", "--header", "--headers")
-RANDOM = re.compile(r"[A-Za-z0-9]{16,}")
-"""A run of letters and digits as in random tokens; see `_looks_random`."""
+# Texts that no model, client or file may see; the redactor decides whether one is long enough to be
+# removed from ordinary text.
 
 
 def configured_secrets(
@@ -365,91 +345,7 @@ def configured_secrets(
 def secrets_of(server: ServerConfig) -> set[str]:
     texts = {server.oauth.client_secret, *url_secrets(server.url)}
     for name, value in server.headers.items():
-        texts |= set(_header_secrets(name, value))
+        texts |= set(header_secrets(name, value))
     for name, value in server.env.items():
-        texts |= set(_variable_secrets(name, value))
-    return texts | set(_argument_secrets(server.args))
-
-
-def url_secrets(url: str) -> Iterator[str]:
-    """Yield the password, query values with a secret's name, and parts that look random."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password or ""
-    except ValueError:
-        return
-    yield from {password, unquote(password)}
-    for name, value in parse_qsl(parts.query):
-        if SECRET_NAME.search(name) or _looks_random(value):
-            yield value
-    yield from filter(_looks_random, parts.path.split("/"))
-
-
-def _header_secrets(name: str, value: str) -> Iterator[str]:
-    if name.strip().lower() in ORDINARY_HEADERS:
-        return
-    value = value.strip()
-    yield value
-    scheme, _, rest = value.partition(" ")
-    yield rest.strip()
-    for _, part in _pairs(value):  # cookies, and parameters of a scheme
-        yield part
-    if scheme.lower() == "basic":
-        try:
-            pair = base64.b64decode(rest.strip(), validate=True).decode("utf-8", "replace")
-        except (binascii.Error, ValueError):
-            return
-        yield pair
-        yield pair.partition(":")[2]
-
-
-def _variable_secrets(name: str, value: str) -> Iterator[str]:
-    if "://" in value:
-        yield from url_secrets(value)
-    elif SECRET_NAME.search(name) or _looks_random(value) or not _is_ordinary(name, value):
-        yield value
-    yield from _pair_secrets(value)
-
-
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Yield names and values of `a=1; b=2`."""
-    for part in re.split(r"[;,\s]+", text):
-        name, equals, value = part.partition("=")
-        if equals:
-            yield name, value.strip("\"'")
-
-
-def _pair_secrets(text: str) -> Iterator[str]:
-    """Yield the values with a secret's name, as in `Server=db; Password=...`."""
-    return (value for name, value in _pairs(text) if SECRET_NAME.search(name))
-
-
-def _is_ordinary(name: str, value: str) -> bool:
-    return bool(ORDINARY_NAME.search(name)) or value.startswith(("/", "~", "."))
-
-
-def _argument_secrets(args: Sequence[str]) -> Iterable[str]:
-    before = ""
-    for arg in args:
-        flag, equals, value = arg.partition("=")
-        if before in HEADER_FLAGS or flag in HEADER_FLAGS:
-            name, _, text = (value if equals and flag in HEADER_FLAGS else arg).partition(":")
-            yield from _header_secrets(name, text)
-        elif before.startswith("-") and SECRET_NAME.search(before) and not arg.startswith("-"):
-            yield arg
-            yield from (part for _, part in _pairs(arg))
-        elif equals and SECRET_NAME.search(flag):
-            yield value
-        elif "://" in arg:
-            yield from url_secrets(arg if "://" in flag else value)
-        elif _looks_random(arg):
-            yield arg
-        before = "" if equals else arg
-
-
-def _looks_random(text: str) -> bool:
-    """Whether there is a long run of mixed letters and digits, unlike names and versions."""
-    return any(
-        sum(map(str.isdigit, run)) >= 2 and sum(map(str.isalpha, run)) >= 2
-        for run in RANDOM.findall(text)
-    )
+        texts |= set(variable_secrets(name, value))
+    return texts | set(argument_secrets(server.args))

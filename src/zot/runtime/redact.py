@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,14 +28,13 @@ from zot.core.tool import (
     replay_of,
 )
 from zot.errors import ProviderError, ToolError, ZotError
+from zot.files import read_bytes
 from zot.provider import types
 from zot.provider.types import Models
-from zot.text import Frozen, SecretFilter, mapped, without_secrets
+from zot.text import Frozen, SecretFilter, compiled, mapped, url_passwords, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from zot.provider.auth.store import Credential
 
 AnyStruct = TypeVar("AnyStruct", bound=Struct)
 Delta = types.TextDelta | types.ReasoningDelta | types.ToolCallArgs
@@ -45,6 +45,12 @@ MIN_MIXED = 8
 """Minimum length of a secret with letters and digits, which is not a word."""
 RECHECK_SECONDS = 0.25
 """Seconds after which `recent_secrets` looks at the files again."""
+SECRET_VARIABLE = compiled(
+    r"(?i)token|secret|passw|credential|(^|_)(api_?|access_?|private_?)?key(_id)?$|(^|_)pat$"
+)
+"""Names of the user's own variables whose values no model may see."""
+NOT_SECRET = ("token_type", "expiry", "scope", "client_id", "account_id", "program", "args")
+"""Fields of auth.json that hold no secret; `args` may do so after a word like `--token`."""
 MAX_SEEN = 500
 """Number of secrets remembered for each set of files."""
 _seen: dict[tuple[str, ...], dict[str, None]] = {}
@@ -144,15 +150,16 @@ def read_token(path: str) -> list[str]:
         return file.read(64 * 1024).split()
 
 
-def password_in(url: str) -> str:
-    """Return the password of a URL like `http://user:password@host`; empty: none."""
-    user = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
-    return user.partition(":")[2]
-
-
 def given_secrets(key: str, names: Iterable[str], environ: Mapping[str, str]) -> set[str]:
-    """Return the key in use, and those in the environment."""
-    return {key, *(environ.get(name, "").strip() for name in names)}
+    """Return the key in use, and the secrets in the environment: variables of these names, and
+    others whose names say so; passwords in addresses."""
+    secrets = {key, *(environ.get(name, "").strip() for name in names)}
+    for name, value in environ.items():
+        if "://" in value:
+            secrets |= set(url_passwords(value))
+        elif SECRET_VARIABLE.search(name) and not value.startswith(("/", "~", ".")):
+            secrets.add(value.strip())
+    return secrets
 
 
 def _fingerprint(path: str) -> tuple[int, ...]:
@@ -165,17 +172,27 @@ def _fingerprint(path: str) -> tuple[int, ...]:
 
 
 def _stored_secrets(home: str) -> set[str]:
-    from zot.provider.auth import store  # only when the file exists
+    """Read auth.json as it is: one credential that zot cannot use does not hide the others."""
+    data = read_bytes(os.path.join(home, "auth.json"))
+    try:
+        return set(_secrets_of(msgspec.json.decode(data) if data else None, ""))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return set()
 
-    credentials = store.AuthFile(home).all().values()
-    return {secret for credential in credentials for secret in _secrets_of(credential)}
 
+def _secrets_of(value: types.Json, name: str) -> Iterator[str]:
+    """Yield every text of a part of auth.json, except those that are known to be no secret."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from _secrets_of(part, key)
+    elif isinstance(value, list):
+        from zot.secret_values import argument_secrets  # only of a command that prints the key
 
-def _secrets_of(credential: Credential) -> Iterator[str]:
-    yield credential.api_key
-    if (token := credential.oauth) is not None:
-        yield from (token.access_token, token.refresh_token, token.id_token)
-    yield str(credential.details.get("client_secret", ""))
+        yield from argument_secrets([part for part in value if isinstance(part, str)])
+    elif isinstance(value, str) and "://" in value:
+        yield from url_passwords(value)
+    elif isinstance(value, str) and name not in NOT_SECRET:
+        yield value
 
 
 def _value_without(value: types.Json, secrets: Sequence[str]) -> types.Json:

@@ -22,7 +22,7 @@ def table() -> str:
             "" if row.default is None else f"`{row.default}`".lower(),
             ", ".join(f"`{word}`" for word in (*row.words, *row.fixed)),
             f"`{row.variables[0]}`",
-            "yes" if row.file == "project" else "",
+            {"project": "yes", "narrow": "stricter only"}.get(row.file, ""),
         ]
         lines.append("".join(f"| {cell} ".replace("  ", " ") for cell in cells) + "|")
     old = [f"`{name}` ({row.name})" for row in FILE_SETTINGS.values() for name in row.old]

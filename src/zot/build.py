@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
+from zot.core.confinement import JailPolicy, with_words
 from zot.core.hook import Hook
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions, SharedHosts
-from zot.home import SWARM_TOKEN
+from zot.home import SWARM_TOKEN, user_dir
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level
 from zot.provider.retry import RetryPolicy
@@ -274,7 +275,7 @@ def conversation_of(runtime: Runtime) -> Conversation:
         runtime.cwd,
         runtime.session.id,
         runtime.approvals.asked_tools(),
-        runtime.shell.jailed,
+        runtime.shell.jail_words,
     )
 
 
@@ -342,6 +343,23 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
     return Durable(agent, on_crash=chosen(options, "on_crash"))
 
 
+def _policy(setup: Setup) -> JailPolicy:
+    options, around = setup.options, setup.around
+    user = user_dir(around.environ)
+    written = (
+        path.replace("~", user, 1) if path[:2] in ("~", "~/") else path
+        for path in options.allow_write
+    )
+    return with_words(
+        JailPolicy(
+            project_only=options.jail_read == "project",
+            allow_write=tuple(map(around.absolute, written)),
+            deny_read=options.deny_read,
+        ),
+        options.jail or False,
+    )
+
+
 # --- tools -----------------------------------------------------------------------------------
 
 
@@ -369,7 +387,7 @@ def _builtin(
         names,
         setup.secret_names(),
         supervisor,
-        jail=options.jail,
+        policy=_policy(setup),
         owns_helper=owns_helper,
         every=plan.wrapping.replays,
     )
@@ -414,7 +432,7 @@ def _mcp_options(
         shorten=builtin.shorten,
         hide=supervisor.hide,
         secrets=supervisor.secrets,
-        jailed=lambda: builtin.jailed,
+        jail=lambda: builtin.jail_words,
         confine=builtin.confined,
     )
 

@@ -162,9 +162,10 @@ class ClientCommands:
         always think."""
         return self._tell(wire.SetReasoning(level)).data_as(shapes.ReasoningSet).reasoning
 
-    def set_jail(self, on: bool) -> None:
-        """Switch the jail of the tools (the working directory) on or off."""
-        self._tell(wire.SetJail(on))
+    def set_jail(self, words: bool | str) -> None:
+        """Switch the jail of the tools (the working directory) on or off, or set it by words such
+        as `read-only`."""
+        self._tell(wire.SetJail(words))
 
     # --- sessions ----------------------------------------------------------------------------
 

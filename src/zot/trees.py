@@ -88,6 +88,14 @@ def spawn(program: str, argv: list[str], env: Mapping[str, str]) -> int:
     return os.posix_spawn(program, argv, env, setpgroup=0, setsigmask=[], setsigdef=CATCHABLE)
 
 
+def start_afresh() -> None:
+    """After a fork, give the child what `spawn` gives: a session and default signal handling."""
+    os.setsid()
+    for number in CATCHABLE:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
 # --- finding processes -----------------------------------------------------------------------
 
 

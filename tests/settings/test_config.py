@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from tests.support.around import zot_home
 from zot.cli.main import run as main
+from zot.core.confinement import JailPolicy, with_words
 from zot.errors import ConfigError
 from zot.files import ensure_dir, locked, read_bytes, write_atomic
 from zot.home import home_dir
 from zot.settings import config, trust
-from zot.settings.config import Configuration, Value, read_configuration
+from zot.settings.config import Configuration, Value, _narrowed, read_configuration
 from zot.settings.options import FILE_SETTINGS, Options, checked, from_text, with_defaults
 from zot.settings.resolve import configured
 
@@ -150,6 +151,7 @@ EXAMPLES = {
     "percent": ("50", 50),
     "time": ("none", 0),
     "level": ("low", "low"),
+    "jail": ("best,read-only", "best,read-only"),
 }
 
 
@@ -407,3 +409,40 @@ def test_a_projects_file_that_is_a_link_out_of_it_is_not_used(place):
     (place / "project/shared.json").write_text('{"model": "m"}')
     path.symlink_to("../shared.json")
     assert settings_of(place)["model"] == "m"
+
+
+# --- a project may only narrow ---------------------------------------------------------------
+
+JAILS = st.sampled_from([False, True, "best", "read-only", "best,read-only", "full,read-only"])
+
+
+def policy_of(read) -> JailPolicy:
+    return with_words(JailPolicy(), read["jail"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(user=JAILS, project=JAILS)
+def test_a_jail_of_a_project_is_never_wider_than_that_of_the_user(user, project):
+    merged: list[str] = []
+    kept = _narrowed({"jail": project}, {"jail": user}, "p", merged)
+    ours, both = with_words(JailPolicy(), user), policy_of(kept)
+    assert both.on >= ours.on
+    assert both.read_only >= ours.read_only
+    assert not ours.on or both.best <= ours.best
+    asked = with_words(JailPolicy(), project)
+    assert bool(merged) == (both.words != asked.words)
+
+
+def test_a_project_hides_more_files_and_opens_no_directory(place):
+    user_file(place, {"deny_read": ["*.pem"], "allow_write": ["/srv/cache"], "jail": True})
+    narrower = {"deny_read": [".env"], "jail": "read-only", "jail_read": "project"}
+    project_file(place, {**narrower, "allow_write": ["/"]})
+    read = settings_of(place, {"ZOT_DENY_READ": "secret"})
+    assert read["deny_read"] == ("secret", ".env", "*.pem")
+    assert (read["jail"], read["jail_read"]) == ("read-only", "project")
+    assert read["allow_write"] == ("/srv/cache",)
+    (warning,) = read.warnings
+    assert "sets allow_write to something that allows more" in warning
+    trust.trust(str(place / "project"), zot_home())
+    project_file(place, {"jail": False, "jail_read": "all"})
+    assert settings_of(place)["jail"] is True

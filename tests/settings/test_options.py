@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.cli.help import help_text
-from zot.errors import UsageError
+from zot.core.confinement import JailPolicy, with_words
+from zot.errors import ConfigError, UsageError
 from zot.settings.options import FLAGS, LEVEL_WORDS, SETTINGS, Options, parse, takes_value
 
 GOOD = {"text": "x", "list": "x", "words": "a,b", "whole": "3", "number": "1.5", "level": "low"}
@@ -27,8 +28,9 @@ def test_every_flag_sets_its_field(word):
     setting = FLAGS[word]
     if not takes_value(word):
         assert getattr(parse([word]), setting.name) == setting.fixed.get(word, True)
-        with pytest.raises(UsageError, match="takes no value"):
-            parse([f"{word}=1"])
+        if setting.kind != "jail":
+            with pytest.raises(UsageError, match="takes no value"):
+                parse([f"{word}=1"])
         return
     good = setting.choices[0] if setting.choices else GOOD[setting.kind]
     spaced, joined = parse([word, good]), parse([f"{word}={good}"])
@@ -121,3 +123,24 @@ def test_a_share_of_the_window_is_a_percentage(value):
         parse(["--compact-at", value])
     assert parse(["--compact-at", "85"]).compact_at == 85
     assert parse(["--no-auto-compact"]) == parse(["--compact-at", "0"])
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["--jail"], True),
+        (["--jail=off"], False),
+        (["--jail=best,read-only"], "best,read-only"),
+        (["--jail", "workspace"], True),
+    ],
+)
+def test_the_jail_takes_words_after_an_equals_sign_only(words, value):
+    assert parse(words).jail == value
+
+
+@pytest.mark.parametrize("word", ["full,best", "read-only,workspace", "strict", "", "best,"])
+def test_a_jail_of_unknown_or_contradicting_words_is_refused(word):
+    with pytest.raises(UsageError, match="--jail must be true, false, full or best"):
+        parse([f"--jail={word}"])
+    with pytest.raises(ConfigError, match="the jail cannot be"):
+        with_words(JailPolicy(), word)

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from zot.tools.jail.jail import NAMESPACES, NO_NETWORK
+from zot.tools.jail.levels import NAMESPACES, NO_NETWORK
 
 
 def trouble() -> str:

@@ -12,6 +12,7 @@ from typing import Protocol
 from msgspec.structs import asdict
 
 from zot.cancel import Cancel
+from zot.core.confinement import JailReport, JailWords
 from zot.core.session import Body, Custom
 from zot.provider.types import Message, Text
 from zot.text import Frozen
@@ -69,8 +70,17 @@ class Shell(Protocol):
     def jail_root(self) -> str:
         """Root of the jail, links resolved; empty: there is no jail."""
 
-    def set_jail(self, on: bool) -> None:
-        """Turn the jail on or off. Raises ConfigError when the directory cannot be a jail."""
+    @property
+    def jail_words(self) -> JailWords:
+        """The setting `jail` that this jail follows; False: there is none."""
+
+    def jail_report(self) -> JailReport | None:
+        """Return the jail as it really is here; None: there is none. The first call runs a
+        program to find out."""
+
+    def set_jail(self, words: JailWords) -> None:
+        """Set the jail. Raises ConfigError: the directory cannot be a jail, or there is no such
+        word."""
 
     @property
     def has_background(self) -> bool:

@@ -49,11 +49,11 @@ class McpOptions(Frozen, kw_only=True):
     shorten: Callable[[str], str]
     hide: Callable[[], None]
     """Called before a program is started."""
-    jailed: Callable[[], bool]
+    jail: Callable[[], object]
     secrets: Callable[[], Sequence[str]]
     """Texts that neither a file nor the model may see."""
     confine: Confine
-    """Confines a program like the tools, in a jail while `jailed`."""
+    """Confines a program like the tools, in a jail while `jail` says so."""
 
     def any(self) -> bool:
         """Whether a server may be configured."""
@@ -74,7 +74,7 @@ class McpServers:
         self._lock = threading.Lock()
         self._host: SourceHost | None = None
         self._set: McpServerSet | None = None
-        self._in_jail = False
+        self._jail: object = False
         self._closed = False
         self.next_look = 0.0
 
@@ -89,7 +89,7 @@ class McpServers:
     def prepare(self, cancel: Cancel) -> None:
         if self._set is None:
             return  # `start` has just looked
-        if self._in_jail != self._options.jailed():
+        if self._jail != self._options.jail():
             self.reload()  # servers that run outside must not serve a jail
         if (servers := self._loaded()) is not None:
             servers.prepare(cancel)
@@ -162,7 +162,7 @@ class McpServers:
             if self._options.any():
                 from zot.mcp import servers  # the door: loaded only where servers are configured
 
-                self._in_jail = self._options.jailed()
+                self._jail = self._options.jail()
                 self._set = servers.McpServerSet(self._options, host)
             return self._set
 

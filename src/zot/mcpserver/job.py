@@ -317,7 +317,7 @@ class McpJob(RuntimeClient):
 
 def _check_jail(there: str, here: str, environ: Mapping[str, str]) -> None:
     """Raise ZotError if a caller of a server that is jailed in `here` may not work in `there`."""
-    from zot.tools.jail.jail import check_above, check_led_to
+    from zot.tools.jail.fit import check_above, check_led_to
 
     if not is_below(there, here):
         raise CommandError(

@@ -70,7 +70,7 @@ def _translated(words: Iterator[str]) -> Iterator[str]:
 
 def _known(name: str, equals: str, value: str, words: Iterator[str]) -> Iterator[str]:
     if not takes_value(name):
-        yield name
+        yield f"{name}={value}" if equals and SETTINGS["jail"] is FLAGS[name] else name
         return
     if not equals:
         following = next(words, None)

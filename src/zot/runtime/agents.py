@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from zot.core.agent import Limits
+from zot.core.confinement import JailWords
 from zot.errors import CommandError, NotFoundError
 from zot.provider.types import Usage
 from zot.runtime.client import RuntimeClient
@@ -42,7 +43,7 @@ class AgentRequest(Frozen, kw_only=True):
     limits: Limits | None = None
     approve: tuple[str, ...] | None = None
     """Tools that need approval."""
-    jail: bool | None = None
+    jail: JailWords | None = None
     depth: int | None = None
     """Levels of agents that its tool `task` may open below it; None: as for the root agent."""
     durable: bool = False

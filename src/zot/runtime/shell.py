@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core import shell as shells
+from zot.core.confinement import JailReport, JailWords
 from zot.core.session import Body
 from zot.errors import ConfigError, NotFoundError
 from zot.runtime.redact import RedactedStream, Redactor
@@ -111,17 +112,27 @@ class UserShell:
         """Directory that confines the tools, links resolved; empty: they are not jailed."""
         return "" if self._shell is None else self._shell.jail_root
 
-    def set_jail(self, on: bool) -> None:
-        """Turn the jail on or off: confine the tools to the working directory.
+    @property
+    def jail_words(self) -> JailWords:
+        """The setting `jail` that the tools follow now."""
+        return False if self._shell is None else self._shell.jail_words
+
+    def jail_report(self) -> JailReport | None:
+        """Return the jail as it really is on this system; None: the tools are not jailed."""
+        return None if self._shell is None else self._shell.jail_report()
+
+    def set_jail(self, words: JailWords) -> None:
+        """Set the jail, which confines the tools to the working directory: true, false, or words
+        such as `read-only`.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
-            ConfigError: the directory cannot be a jail; nothing changes.
+            ConfigError: the directory cannot be a jail, or there is no such word; nothing changes.
         """
         if self._shell is None:
             raise ConfigError("there are no built-in tools to keep in a jail")
         with self._runs.idle("set_jail"):
-            self._shell.set_jail(on)
+            self._shell.set_jail(words)
             self._tools_changed()
 
     @property

@@ -190,7 +190,7 @@ class TaskTool:
             model=args.get("model") or parent.models.current.id,
             tools=self._tools_among(args.get("tools")),
             limits=limits,
-            jail=jailed,
+            jail=parent.shell.jail_words,
             depth=self._depth - 1,
         )
 

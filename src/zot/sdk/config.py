@@ -64,7 +64,10 @@ class Settings(TypedDict, total=False):
     no_tools: bool
     tasks: bool
     swarm_budget: float | None
-    jail: bool
+    jail: bool | str | None
+    jail_read: Literal["all", "project"] | None
+    allow_write: Sequence[str | os.PathLike[str]]
+    deny_read: Sequence[str]
     hooks: Sequence[Hook | Guard]
     extensions: Sequence[str | os.PathLike[str]]
     mcp_servers: Mapping[str, Mapping[str, Json]]

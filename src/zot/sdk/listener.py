@@ -79,7 +79,7 @@ class AgentOptions(TypedDict, total=False):
     tools: Sequence[str]
     limits: Limits
     approve: Sequence[str]
-    jail: bool
+    jail: bool | str
     durable: bool
 
 

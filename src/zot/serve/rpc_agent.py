@@ -169,9 +169,9 @@ class AgentCommands:
                 return shapes.ModelSet(model.id, model.provider if model.provider != before else "")
             case commands.SetReasoning(level):
                 return shapes.ReasoningSet(runtime.models.set_reasoning(level))
-            case commands.SetJail(on):
-                runtime.shell.set_jail(on)
-                return shapes.JailSet(on)
+            case commands.SetJail(words):
+                runtime.shell.set_jail(words)
+                return shapes.JailSet(words)
             case commands.ResumeRun(run, decision):
                 runtime.runs.resume(run, go_on=decision == "continue")
             case commands.Abort(target):

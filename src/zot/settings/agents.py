@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from zot.core.agent import Limits
+from zot.core.confinement import JailWords
 from zot.settings.options import Options
 from zot.settings.resolve import Plan, Setup, resumed_by
 from zot.settings.trust import is_trusted
@@ -28,7 +29,7 @@ def agent_plan(
     tools: Sequence[str] | None,
     limits: Limits | None,
     approve: Sequence[str] | None,
-    jail: bool | None,
+    jail: JailWords | None,
 ) -> Plan:
     """Return the plan of another agent in this process: the first agent's, changed by these. Empty
     texts and None: as the first agent, but without its session.

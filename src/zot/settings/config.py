@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from zot.core.confinement import JailPolicy, with_words
 from zot.errors import ConfigError
 from zot.files import locked, read_bytes, read_own, write_atomic
 from zot.provider.types import Json
@@ -68,6 +69,7 @@ def read_configuration(
         )
         of_project = {name: value for name, value in of_project.items() if name not in refused}
     of_user = _usable(user, warnings)
+    of_project = _narrowed(of_project, of_user, project, warnings)
     layers = (
         _from_flags(options),
         _from_variables(environ),
@@ -88,7 +90,39 @@ def _strongest(name: str, layers: Sequence[Mapping[str, Value]]) -> Value:
         below = [_strongest("provider", layers[start:]).value for start in range(len(layers))]
         rows = zip(layers[:-1], below, strict=False)
         layers = [*(layer for layer, provider in rows if provider == below[0]), layers[-1]]
-    return next(layer[name] for layer in layers if name in layer)
+    first = next(layer[name] for layer in layers if name in layer)
+    if name != "deny_read":
+        return first
+    every = dict.fromkeys(part for layer in layers if name in layer for part in layer[name].value)
+    return Value(tuple(every), first.source, first.where)  # each source can only hide more
+
+
+def _narrowed(
+    of_project: dict[str, Json], of_user: Mapping[str, Json], path: str, warnings: list[str]
+) -> dict[str, Json]:
+    """Return the project's values, those of the jail only where they are stricter than the
+    user's."""
+    kept = dict(of_project)
+    wide = [name for name in ("allow_write",) if kept.pop(name, None)]
+    if "jail" in kept:
+        asked = with_words(JailPolicy(), kept["jail"])
+        ours = with_words(JailPolicy(), of_user.get("jail", False))
+        both = JailPolicy(
+            on=ours.on or asked.on,
+            best=(ours.best or not ours.on) and asked.best or (ours.best and not asked.on),
+            read_only=ours.read_only or asked.read_only,
+        )
+        wide += ["jail"] if both.words != asked.words else []
+        kept["jail"] = both.words
+    if kept.get("jail_read") == "all":
+        wide += ["jail_read"] if of_user.get("jail_read", "all") != "all" else []
+        del kept["jail_read"]
+    if wide:
+        warnings.append(
+            f"{path!r} sets {', '.join(wide)} to something that allows more than your own"
+            " settings; a project may only make them stricter, so it is not used"
+        )
+    return kept
 
 
 def _from_flags(options: Options) -> Mapping[str, Value]:

@@ -15,9 +15,13 @@ from zot.errors import UsageError
 from zot.provider.model import LEVELS, Json, Level
 from zot.text import Frozen, nearest
 
-Kind = Literal["switch", "text", "list", "words", "whole", "number", "percent", "time", "level"]
-"""list: the flag may be repeated; words: its value is split at commas."""
+Kind = Literal[
+    "switch", "text", "list", "words", "whole", "number", "percent", "time", "level", "jail"
+]
+"""list: the flag may be repeated; words: its value is split at commas; jail: a switch, or words
+after an equals sign."""
 OnCrash = Literal["continue", "hold", "fail"]
+JailRead = Literal["all", "project"]
 Images = Literal["auto", "off", "kitty", "iterm"]
 
 LEVEL_WORDS: dict[str, Level] = {
@@ -44,6 +48,16 @@ def _is_texts(value: Json) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(part, str) for part in value)
 
 
+def _is_jail(value: Json) -> bool:
+    """Return whether with_words() of core/confinement.py takes the value; loading that would
+    delay the first answer."""
+    words = value.split(",") if isinstance(value, str) else ()
+    pairs = ("full", "best"), ("workspace", "read-only")
+    known = all(any(word in pair for pair in pairs) for word in words)
+    contradiction = any(set(pair) <= set(words) for pair in pairs)
+    return isinstance(value, bool) or (known and bool(words) and not contradiction)
+
+
 _CHECKS: dict[Kind, tuple[str, Callable[[Json], bool]]] = {
     "switch": ("true or false", lambda value: isinstance(value, bool)),
     "text": ("a text", lambda value: isinstance(value, str)),
@@ -62,6 +76,10 @@ _CHECKS: dict[Kind, tuple[str, Callable[[Json], bool]]] = {
     "level": (
         f"one of {', '.join(LEVELS)}",
         lambda value: isinstance(value, str) and value in LEVEL_WORDS,
+    ),
+    "jail": (
+        "true, false, full or best, workspace or read-only; joined by a comma: best,read-only",
+        _is_jail,
     ),
 }
 """Requirement for a value of each kind, in words and as a function."""
@@ -82,8 +100,9 @@ class Setting(Frozen):
     """Flags without a value, and the value that each one sets."""
     pi: Mapping[str, str] = {}
     """pi's flags that zot does not have, and zot's flag for each."""
-    file: Literal["", "user", "project"] = ""
-    """Allowed in config.json and as a variable. "user": in a project's file only if trusted."""
+    file: Literal["", "user", "project", "narrow"] = ""
+    """Allowed in config.json and as a variable. "user": in a project's file only if trusted;
+    "narrow": a project's file may only make the user's value stricter."""
     default: Json = None
     choices: tuple[str, ...] = ()
     """The only allowed texts; empty: any."""
@@ -174,9 +193,18 @@ class Options(Frozen, kw_only=True):
     approval_timeout: Annotated[float | None, Setting(
         "time", "how long a question waits for the client's answer", "S|none",
         file="user", default=300, sdk=True)] = None
-    jail: Annotated[bool, Setting(
-        "switch", "keep the built-in tools in the working directory, offline",
-        file="user", default=False, old=("jail_by_default",), sdk=True)] = False
+    jail: Annotated[bool | str | None, Setting(
+        "jail", "keep tools in the working directory, offline; =read-only, =best", "[=WORDS]",
+        file="narrow", default=False, old=("jail_by_default",), sdk=True)] = None
+    jail_read: Annotated[JailRead | None, Setting(
+        "text", "files that jailed commands can read: all, or those of the project", "WORD",
+        choices=get_args(JailRead), file="narrow", default="all", sdk=True)] = None
+    allow_write: Annotated[tuple[str, ...], Setting(
+        "list", "let jailed tools write this directory too; may be repeated", "DIR",
+        file="narrow", sdk=True)] = ()
+    deny_read: Annotated[tuple[str, ...], Setting(
+        "list", "hide files from all tools, e.g. '.env*'; may be repeated", "GLOB",
+        file="narrow", sdk=True)] = ()
     ext: Annotated[tuple[str, ...], Setting(
         "list", "load an extension; may be repeated", "DIR", flags=("-e", "--ext"),
         pi={"--extension": "--ext"}, sdk=True, keyword="extensions")] = ()
@@ -312,7 +340,7 @@ def with_defaults(options: Options) -> Options:
 
 def takes_value(word: str) -> bool:
     setting = FLAGS[word]
-    return word not in setting.fixed and setting.kind != "switch"
+    return word not in setting.fixed and setting.kind not in ("switch", "jail")
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -341,7 +369,7 @@ def _parse_flag(word: str, rest: Iterator[str], values: dict[str, Json]) -> None
     if name not in FLAGS:
         raise UsageError(_unknown(name))
     setting = FLAGS[name]
-    if not takes_value(name):
+    if not takes_value(name) and not (setting.kind == "jail" and equals):
         if equals:
             raise UsageError(f"{name} takes no value, got {text!r}")
         values[setting.name] = setting.fixed.get(name, True)
@@ -384,7 +412,7 @@ def from_text(setting: Setting, text: str) -> Json:
     match setting.kind:
         case "list" | "words":
             value = tuple(part.strip() for part in text.split(",") if part.strip())
-        case "switch":
+        case "switch" | "jail":
             value = _SWITCH_WORDS.get(text.lower(), text)
         case "time" if text == "none":
             value = 0

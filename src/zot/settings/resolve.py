@@ -171,6 +171,7 @@ def _resolved(
             *_unsafe(known.home, url if key.text else ""),
             *notices(model),
             *_no_thinking(model, options),
+            *_jail_notes(options, cwd, environ),
         ),
         # Called before each request: a token is renewed if it expires soon.
         renew=(lambda: known.key(info, "", environ).text) if key.is_token else None,
@@ -195,6 +196,26 @@ def _unsafe(home: str, url: str) -> Iterator[str]:
 def _no_thinking(model: Model, options: Options) -> Iterator[str]:
     if options.reasoning == "off" and always_thinks(model):
         yield cannot_be_off(model)
+
+
+def _jail_notes(options: Options, cwd: str, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield warnings about a jail that is weaker than it sounds."""
+    if options.deny_read and not options.jail:
+        yield "deny_read hides files from the file tools; commands can read them without --jail"
+    if not options.jail:
+        return
+    from zot.tools.jail.levels import find_level  # runs a program: only for a jail
+
+    found = find_level(cwd, environ)
+    if found.level == "full":
+        return
+    if "best" not in str(options.jail).split(","):
+        weaker = "; --jail=best gives a weaker one" if found.level == "files" else ""
+        yield f"no command can run in this jail: {found.problem}{weaker}"
+    elif found.level == "files":
+        yield f"the jail has the level files (rules on files, no namespaces): {found.problem}"
+    else:
+        yield f"commands are NOT jailed, there are no walls for them here: {found.problem}"
 
 
 def _naming_both(

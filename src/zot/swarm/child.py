@@ -294,6 +294,12 @@ def _stored_end(run: str, end: Any) -> rows.RunOver:
     return rows.RunOver(run, "answered")
 
 
+def _jail(words: bool | str) -> list[str]:
+    if not words:
+        return []
+    return [f"--jail={words}" if isinstance(words, str) else "--jail"]
+
+
 def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     words = own_command("rpc", "--session", str(folder.session), "--durable")
     words += ["--no-swarm"]  # nobody would see agents started by agents
@@ -307,4 +313,4 @@ def _command(task: SwarmTask, folder: AgentFolder) -> list[str]:
     ):
         if value:
             words += [flag, str(value)]
-    return [*words, *(("--jail",) if task.jail else ()), *task.words]
+    return [*words, *_jail(task.jail), *task.words]

@@ -41,7 +41,7 @@ class SwarmTask(Struct, frozen=True, omit_defaults=True):
     here: bool = False
     """Work in the directory itself, without a separate tree."""
     approve: tuple[str, ...] = ()
-    jail: bool = False
+    jail: bool | str = False
     max_cost: float | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None
@@ -65,7 +65,7 @@ class Conversation(Struct, frozen=True):
     session_id: str
     asked_tools: tuple[str, ...]
     """Tools that need approval."""
-    jailed: bool
+    jail: bool | str
 
 
 def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def inherited(conversation: Conversation, words: tuple[str, ...]) -> dict[str, A
         "provider": conversation.model.provider,
         "model": conversation.model.id,
         "approve": conversation.asked_tools,
-        "jail": conversation.jailed,
+        "jail": conversation.jail,
         "parent": conversation.session_id,
         "words": words,
     }

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
-from zot.errors import ToolError
+from zot.errors import ConfigError, ToolError
+from zot.home import expand_user
 from zot.provider.types import Json
 from zot.text import Frozen, nearest
 from zot.tools import paths
@@ -22,6 +23,7 @@ from zot.tools.disk import FOLDER, Disk
 from zot.tools.edit.files import Target
 
 if TYPE_CHECKING:  # a tool that only looks at files does not load it
+    from zot.tools.hidden import HiddenPaths, HidingDisk
     from zot.tools.process.supervisor import ProcessResult, Supervisor
 
 
@@ -41,11 +43,30 @@ class Place:
     keeps_links = True
     """Whether a file with several hard links is written in place, so that all of them change."""
 
-    def __init__(self, cwd: str, environ: Mapping[str, str]) -> None:
-        """`environ`: the environment of commands, which get it without secrets."""
+    def __init__(self, cwd: str, environ: Mapping[str, str], deny_read: Sequence[str] = ()) -> None:
+        """`environ`: the environment of commands, which get it without secrets; `deny_read`:
+        patterns of files that no tool may read (hidden.py).
+
+        Raises:
+            ConfigError: a pattern is not valid.
+        """
         self.cwd = Path(cwd)
         self.environ = environ
-        self.disk = Disk()
+        self.hidden = _hidden(deny_read, cwd, environ) if deny_read else None
+        self.use_disk(Disk())
+
+    def use_disk(self, disk: Disk, roots: Sequence[tuple[str, str]] = ()) -> None:
+        """Let the file tools use this disk, which is limited to `roots`: paths, and the same
+        without symlinks."""
+        self.disk = disk
+        self._hiding: HidingDisk | None = None
+        if self.hidden is not None:
+            from zot.tools.hidden import HidingDisk
+
+            self.disk = self._hiding = HidingDisk(disk, self.hidden)
+        if roots or self.hidden is not None:
+            real, deny = os.path.realpath(self.cwd), self.hidden.patterns if self.hidden else ()
+            self.bounds = {"roots": list(roots), "deny": list(deny), "cwd": real}
 
     @property
     def temporary(self) -> Path:
@@ -92,10 +113,21 @@ class Place:
         except OSError as error:
             raise paths.failed(f"cannot write {str(path)!r}", error) from error
         try:
+            if self._hiding is not None:
+                self._check_hidden(folder, name, path)
             _check_kind(folder, name, path)
             yield Target(folder, name, path, self.keeps_links)
         finally:
             os.close(folder)
+
+    def _check_hidden(self, folder: int, name: str, path: Path) -> None:
+        from zot.tools.jail.disk import path_of
+
+        assert self._hiding is not None
+        try:
+            self._hiding.check(f"{path_of(folder)}/{name}", str(path))
+        except OSError as error:
+            raise paths.failed(f"cannot write {str(path)!r}", error) from error
 
     def _folder(self, path: Path, create: bool) -> tuple[int, str]:
         real = Path(os.path.realpath(path))
@@ -146,6 +178,17 @@ class PlacedTool:
 
     def __init__(self, place: Place) -> None:
         self._place = place
+
+
+def _hidden(patterns: Sequence[str], cwd: str, environ: Mapping[str, str]) -> HiddenPaths:
+    from zot.tools.hidden import HiddenPaths
+    from zot.tools.search.wildcard import BadPattern
+
+    try:
+        expanded = [expand_user(pattern, environ) for pattern in patterns]
+        return HiddenPaths(expanded, os.path.realpath(cwd))
+    except BadPattern as error:
+        raise ConfigError(f"deny_read has a pattern that cannot be used: {error}") from error
 
 
 def _check_kind(folder: int, name: str, path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from zot.core.confinement import JailPolicy
 from zot.core.tool import (
     Part,
     Reconciled,
@@ -42,7 +43,7 @@ EDIT = {
     "properties": {"oldText": TEXT, "newText": TEXT, "replaceAll": {"type": "boolean"}},
     "required": ["oldText", "newText"],
 }
-JAILED = " Jailed: only the working directory can be written, without .git; no network."
+JAILED = " Jailed: only {} can be written{}; no network."
 SPECS: dict[str, tuple[str, dict[str, Json], list[str]]] = {
     "read": (
         "Read a text file (at most 2000 lines or 50 KB a call; read on with offset), or view an"
@@ -209,9 +210,17 @@ class SharedPlace:
     inside the working directory and away from zot's own directory `home` with its secrets."""
 
     def __init__(
-        self, cwd: str, environ: Mapping[str, str], *, jail: bool = False, home: str = ""
+        self,
+        cwd: str,
+        environ: Mapping[str, str],
+        *,
+        jail: bool = False,
+        home: str = "",
+        policy: JailPolicy | None = None,
     ) -> None:
-        self.jail = jail
+        """`policy`: the jail's; None: the usual one if `jail`."""
+        self.policy = JailPolicy(on=jail) if policy is None else policy
+        self.jail = self.policy.on
         self._parts = cwd, environ
         self._home = home
         self.get = Once(self._make).get
@@ -220,20 +229,20 @@ class SharedPlace:
         if self.jail:
             from zot.tools.jail.jail import Jail
 
-            return Jail(*self._parts, self._home)
+            return Jail(*self._parts, self._home, self.policy)
         from zot.tools.place import Place
 
-        return Place(*self._parts)
+        return Place(*self._parts, self.policy.deny_read)
 
 
 class Builtin:
     """A tool as the model sees it. The class that implements it is in the module of MODULES; each
     call makes a new instance with the arguments from `parts`."""
 
-    def __init__(self, name: str, jailed: bool, parts: Callable[[], tuple[Any, ...]]) -> None:
+    def __init__(self, name: str, policy: JailPolicy, parts: Callable[[], tuple[Any, ...]]) -> None:
         description, properties, required = SPECS[name]
         self.name = name
-        self.description = description + (JAILED if jailed and name == "bash" else "")
+        self.description = description + (_jailed(policy) if name == "bash" else "")
         self.schema: dict[str, Json] = {
             "type": "object",
             "properties": properties,
@@ -327,6 +336,17 @@ class BackgroundTool:
         return self._background.kill(id) if kills else self._background.output(id)
 
 
+def _jailed(policy: JailPolicy) -> str:
+    """Return the sentence that tells the model about the jail; empty without one."""
+    if not policy.on:
+        return ""
+    if policy.read_only:
+        return JAILED.format(" and ".join(("$TMPDIR or /tmp", *policy.allow_write)), "")
+    return JAILED.format(
+        " and ".join(("the working directory", *policy.allow_write)), ", without .git"
+    )
+
+
 def builtin_tools(
     place: SharedPlace,
     names: Sequence[str] | None = None,
@@ -361,4 +381,4 @@ def builtin_tools(
         listed = ", ".join(repr(name) for name in unknown)
         raise ConfigError(f"unknown tool {listed}; the built-in tools are: {', '.join(NAMES)}")
     wanted = [name for name in NAMES if names is None or name in names]
-    return [Builtin(name, place.jail, parts.get(name, lambda: (place.get(),))) for name in wanted]
+    return [Builtin(name, place.policy, parts.get(name, lambda: (place.get(),))) for name in wanted]

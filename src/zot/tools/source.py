@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from zot.cancel import Cancel
+from zot.core.confinement import NO_JAIL, JailPolicy, JailReport, JailWords, with_words
 from zot.core.source import ReadySource, SourceHost
 from zot.core.tool import Tool
 from zot.errors import CommandError
@@ -40,7 +41,7 @@ class BuiltinTools(ReadySource):
         secret_names: frozenset[str],
         supervisor: registry.SharedSupervisor,
         *,
-        jail: bool = False,
+        policy: JailPolicy = NO_JAIL,
         owns_helper: bool = True,
         every: bool = False,
     ) -> None:
@@ -54,6 +55,7 @@ class BuiltinTools(ReadySource):
         self._names, self._every = names, every
         self._secret_names = secret_names
         self._supervisor, self._owns_helper = supervisor, owns_helper
+        self._policy = policy
         self._place = registry.SharedPlace(cwd, around.environ)
         self._tools: list[Tool] = []
         self._host: SourceHost | None = None
@@ -61,7 +63,7 @@ class BuiltinTools(ReadySource):
         self._later = [
             registry.BackgroundTool(name, self._background) for name in registry.BACKGROUND
         ]
-        self.set_jail(jail)
+        self.set_jail(policy.words)
 
     # --- ToolSource --------------------------------------------------------------------------
 
@@ -107,18 +109,29 @@ class BuiltinTools(ReadySource):
         return self._place.jail
 
     @property
-    def jail_root(self) -> str:
-        return cast("Jail", self._place.get()).root if self.jailed else ""
+    def jail_words(self) -> JailWords:
+        return self._policy.words
 
-    def set_jail(self, on: bool) -> None:
-        if self._tools and on == self._place.jail:
+    @property
+    def jail_root(self) -> str:
+        return self._jail().root if self.jailed else ""
+
+    def jail_report(self) -> JailReport | None:
+        return self._jail().report() if self.jailed else None
+
+    def _jail(self) -> Jail:
+        return cast("Jail", self._place.get())
+
+    def set_jail(self, words: JailWords) -> None:
+        policy = with_words(self._policy, words)
+        if self._tools and policy == self._policy:
             return
         environ, home = self._around.environ, self._around.home
-        place = registry.SharedPlace(self._cwd, environ, jail=on, home=home)
+        place = registry.SharedPlace(self._cwd, environ, home=home, policy=policy)
         self._tools = registry.builtin_tools(
             place, self._names, self._secret_names, self._supervisor, self._background
         )
-        self._place = place
+        self._place, self._policy = place, policy
 
     def confined(
         self, program: Program, cancel: Cancel, tell: Tell
@@ -126,8 +139,7 @@ class BuiltinTools(ReadySource):
         """See core.shell.Confine."""
         if not self.jailed:
             return contextlib.nullcontext(program)
-        jail = cast("Jail", self._place.get())
-        return jail.confined(self._supervisor.get(), program, cancel, tell)
+        return self._jail().confined(self._supervisor.get(), program, cancel, tell)
 
     @property
     def has_background(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, final, get_args
 
 from msgspec import Meta, field
 
+from zot.core.confinement import JailWords
 from zot.provider.types import Json, Level
 from zot.text import Frozen
 from zot.wire.zot import Command, Hello, Ping
@@ -105,7 +106,8 @@ class SetReasoning(Command, tag="set_reasoning"):
 class SetJail(Command, tag="set_jail"):
     """Confine the tools to the working directory, or lift that."""
 
-    jail: bool
+    jail: JailWords
+    """A switch, or words such as `read-only` or `best`."""
 
 
 class GetModels(Command, tag="get_models"):
@@ -279,7 +281,7 @@ class OpenAgent(Command, tag="open_agent"):
     limits: LimitsData | None = None
     approve: tuple[str, ...] | None = None
     """Tools that need approval before they run, as with `--approve`."""
-    jail: bool | None = None
+    jail: JailWords | None = None
     durable: bool = False
     """Continue a run cut off by a crash when the session is opened again; needs a session."""
 

@@ -221,6 +221,8 @@ def state(runtime: Runtime, features: Collection[str] = ()) -> shapes.State:
         )
     if "dialogs" in features:
         shown = replace(shown, dialogs=tuple(map(extension_ask, runtime.dialogs.open())))
+    if "jail" in features:
+        shown = replace(shown, jail=runtime.shell.jail_report())
     if "mcp" in features:
         shown = replace(shown, mcp=servers(runtime.sources.servers()))
     if "sessions" in features:

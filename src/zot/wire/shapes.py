@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType
 
+from zot.core.confinement import JailReport, JailWords
 from zot.core.hook import Rule
 from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
@@ -31,7 +32,7 @@ class ReasoningSet(Frozen):
 
 
 class JailSet(Frozen):
-    jail: bool
+    jail: JailWords
 
 
 class McpServerShape(Frozen, omit_defaults=True):
@@ -145,6 +146,8 @@ class State(Frozen):
     """Feature `approvals`: the open requests."""
     dialogs: tuple[ExtAsk, ...] | UnsetType = UNSET
     """Feature `dialogs`: the open questions."""
+    jail: JailReport | None | UnsetType = UNSET
+    """Feature `jail`: the jail as it is on this system; null: none."""
     mcp: tuple[McpServerShape, ...] | UnsetType = UNSET
     """Feature `mcp`."""
 

@@ -29,6 +29,7 @@ FEATURES = (
     "codes",
     "costs",
     "dialogs",
+    "jail",
     "mcp",
     "queue",
     "retries",

@@ -21,7 +21,8 @@ from zot.core.tool import Tool, ToolOutput
 from zot.errors import Cancelled, ConfigError, ToolError
 from zot.tools.jail import aftermath, covers, jail, obeyed
 from zot.tools.jail.covers import held, protected
-from zot.tools.jail.jail import Jail, check, own_names
+from zot.tools.jail.fit import check, own_names
+from zot.tools.jail.jail import Jail
 from zot.tools.jail.obeyed import PROTECTED
 from zot.tools.jail.seccomp import filter_for
 from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
@@ -480,7 +481,7 @@ def test_what_zot_itself_runs_from_cannot_be_changed(
     root: Path, zot_home: Path, supervisor: SharedSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "deep/venv/bin").mkdir(parents=True)
-    monkeypatch.setattr(jail.sys, "prefix", str(root / "deep/venv"))
+    monkeypatch.setattr(sys, "prefix", str(root / "deep/venv"))
     tools = jailed(root, zot_home, supervisor)
     with pytest.raises(ToolError, match="is protected"):
         call(tools["write"], path="deep/venv/bin/python", content="evil")
@@ -493,9 +494,9 @@ def test_names_zot_runs_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert own_names(str(tmp_path)) == ()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / ".venv").symlink_to("elsewhere")
-    monkeypatch.setattr(jail.sys, "prefix", str(tmp_path / ".venv"))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
     assert own_names(str(tmp_path), str(tmp_path)) == (".venv", "elsewhere")
-    monkeypatch.setattr(jail.sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert own_names(str(tmp_path)) == ()
 
 

@@ -10,7 +10,8 @@ from support.tools import call, text
 
 from zot.core.tool import Tool
 from zot.errors import ConfigError, ToolError
-from zot.tools.jail.jail import Jail, check_led_to
+from zot.tools.jail.fit import check_led_to
+from zot.tools.jail.jail import Jail
 from zot.tools.jail.obeyed import Survey
 from zot.tools.jail.record import Record, record_path, recover
 from zot.tools.jail.targets import Targets, led_to

@@ -287,7 +287,7 @@ def test_the_searching_program_answers_like_rg(
     os.mkfifo(tree / "pipe")
     request = {
         "pattern": "def|return", "literal": False, "ignore_case": True, "context": 1,
-        "root": str(tree), "cwd": str(tree), "jail": None,
+        "root": str(tree), "cwd": str(tree), "bounds": None,
     }  # fmt: skip
     assert search.search(json.dumps(request)) == 0
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -34,6 +34,8 @@ class StatusFacts(Struct, frozen=True):
     """Branch checked out in the working directory."""
     approvals: str
     """on, off, or the tools that need approval."""
+    jail: str = ""
+    """The jail in a word or two."""
 
 
 class StatusLine:
@@ -55,7 +57,10 @@ class StatusLine:
 
     def refresh(self, runtime: Runtime) -> None:
         state = runtime.state()
-        self._facts, self._drawn = StatusFacts(state, branch_of(state.cwd), self.approvals), None
+        report = runtime.shell.jail_report()
+        jail = "" if report is None else report.word
+        facts = StatusFacts(state, branch_of(state.cwd), self.approvals, jail)
+        self._facts, self._drawn = facts, None
 
     def lines(self, columns: int, *, loading: bool, has_agent: bool) -> list[Line]:
         """Return the line, or nothing if the person wants none."""
@@ -171,7 +176,7 @@ PARTS: dict[str, Callable[[StatusFacts], Span]] = {
     "tokens": _tokens,
     "cache": _cache,
     "cost": _cost,
-    "jail": lambda status: ("accent", "jail" if status.state.jail else ""),
+    "jail": lambda status: ("accent", status.jail),
     "approvals": _approvals,
     "queue": _queue,
     "session": lambda status: ("status", status.state.session_id),

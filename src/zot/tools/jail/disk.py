@@ -158,6 +158,10 @@ class Beneath(Disk):
         if hasattr(self, "folder"):
             os.close(self.folder)
 
+    def holds(self, path: str) -> bool:
+        """Return whether the path is spelled as one below the root."""
+        return any(is_below(path, name) for name in self._names)
+
     # --- as any disk -------------------------------------------------------------------------
 
     def open(self, path: str, flags: int = READ) -> int:

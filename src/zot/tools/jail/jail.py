@@ -20,12 +20,11 @@ Invariants, each with the file that keeps it:
 from __future__ import annotations
 
 import os
-import pwd
 import re
-import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,27 +32,30 @@ import msgspec
 
 from zot.beneath import is_below
 from zot.cancel import Cancel
+from zot.core.confinement import JailLevel, JailPolicy, JailReport
 from zot.core.shell import Program, Tell
 from zot.errors import ConfigError, NotStarted, ToolError
-from zot.home import user_dir
 from zot.text import Frozen
 from zot.tools import paths
+from zot.tools.disk import Outside
+from zot.tools.hidden import JailDisk
+from zot.tools.jail import files, ground, landlock
 from zot.tools.jail.aftermath import Residents, Watch, sentences
 from zot.tools.jail.covers import Quiet, protected, remove_covers
 from zot.tools.jail.disk import Beneath
+from zot.tools.jail.fit import check, check_writable, homes, own_names
+from zot.tools.jail.levels import INSTALL, NAMESPACES, NO_NETWORK, FoundLevel, find_level, hint
 from zot.tools.jail.obeyed import (
     PROTECTED,
     Key,
     Look,
     Survey,
     Thing,
-    is_repository,
-    obeyed_above,
     put_right,
 )
 from zot.tools.jail.record import record_path, recover
-from zot.tools.jail.seccomp import filter_for
-from zot.tools.jail.targets import Targets, led_to, links_above
+from zot.tools.jail.seccomp import filter_for, filter_without_namespaces
+from zot.tools.jail.targets import Targets
 from zot.tools.jail.walls import ARGUMENTS, FILTER, MOVED, Cover, packed
 from zot.tools.place import Job, Place
 
@@ -73,12 +75,6 @@ SECRETS = (
 CLOSED = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Directories that are empty and writable in the jail: they hold the sockets by which a command
 could have a program outside do what the jail forbids."""
-SYSTEM = {
-    *("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/run"),
-    *("/sbin", "/sys", "/usr", "/var"),
-}
-NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
-NO_NETWORK = "--unshare-net"
 RESOLVER = "/etc/resolv.conf"
 PROBE_SECONDS = 10.0
 TRIES = 5
@@ -87,22 +83,26 @@ SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_SOCK$|^DBUS_", re.
 """Names of environment variables that are removed in the jail."""
 PASSWORD = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 """The password in an address such as postgres://user:password@host."""
-APPARMOR = (
-    "AppArmor keeps user namespaces from it here, as on Ubuntu 24.04: apt install"
-    " apparmor-profiles, copy bwrap-userns-restrict from /usr/share/apparmor/extra-profiles to"
-    " /etc/apparmor.d, and load it with apparmor_parser -r"
-)
+
+
+NO_WALLS = "NOT jailed: this system has no walls for commands, which reach everything that you can"
+ON = JailPolicy(on=True)
 
 
 class Jail(Place):
     keeps_links = False  # another name of the file may lie outside
 
-    def __init__(self, cwd: str, environ: Mapping[str, str], zot_home: str) -> None:
-        super().__init__(cwd, environ)
+    def __init__(
+        self, cwd: str, environ: Mapping[str, str], zot_home: str, policy: JailPolicy = ON
+    ) -> None:
+        super().__init__(cwd, environ, policy.deny_read)
+        self.policy = policy
         self.root = os.path.realpath(cwd)
         self.zot_home = os.path.realpath(zot_home)
         check(self.root, self.zot_home, environ)
-        self.bounds = {"root": self.root, "real": self.root}
+        self._writable = [
+            check_writable(path, self.root, self.zot_home, environ) for path in policy.allow_write
+        ]
         self._protected = (*PROTECTED, *own_names(self.root, os.path.abspath(cwd)))
         try:
             self._beneath = Beneath(cwd, self._protected, self.root)
@@ -111,14 +111,20 @@ class Jail(Place):
                 f"--jail needs a project's directory: {self.root!r} cannot be opened"
                 f" ({paths.reason(error)})"
             ) from error
-        self.disk = self._beneath
+        self._disks = JailDisk([self._beneath, *map(Beneath, self._writable)])
+        real = [self.root, *self._writable]
+        self.use_disk(
+            self._disks if self._writable else self._beneath, [(path, path) for path in real]
+        )
         self._root_fd = self._beneath.folder
         """Descriptor of the root, valid even if its path later leads elsewhere."""
         self._ready = False
         self._modern = True
         """Whether bubblewrap is 0.8 or later: it can forbid namespaces inside, and limit /tmp."""
         self._filter = filter_for(os.uname().machine, root=os.geteuid() == 0)
-        self._survey = Survey(self.root, self._root_fd)
+        self._survey = Survey(
+            self.root, self._root_fd, self.hidden.is_name if self.hidden else None
+        )
         self._targets = Targets(self.root, environ)
         self._knows_targets = False
         self._looking = threading.Lock()
@@ -147,15 +153,42 @@ class Jail(Place):
             return [f"jailed: cannot look for what a killed zot left: {paths.reason(error)}"]
         return [] if after is None else sentences(after, self.root)
 
+    # --- level -------------------------------------------------------------------------------
+
+    @cached_property
+    def found(self) -> FoundLevel:
+        """The strongest level on this system; found by running a program."""
+        return find_level(self.root, self.environ)
+
+    @property
+    def level(self) -> JailLevel:
+        """The level at which commands run, or are refused."""
+        return self.found.level if self.policy.best else "full"
+
+    def report(self) -> JailReport:
+        policy, found = self.policy, self.found
+        refuses = not policy.best and found.level != "full"
+        return JailReport(
+            level="none" if refuses else found.level,
+            mode="read-only" if policy.read_only else "workspace",
+            reads="project" if policy.project_only else "all",
+            allow_write=policy.allow_write,
+            deny_read=policy.deny_read,
+            refuses=refuses,
+            problem=found.problem,
+        )
+
     # --- files -------------------------------------------------------------------------------
 
     def _folder(self, path: Path, create: bool) -> tuple[int, str]:
+        if self.policy.read_only:
+            raise Outside(f"jailed: {str(path)!r} cannot be written: the jail is read-only")
         with self._looking:
             if self._quiet is None and not self._knows_targets:
                 self._targets.look(self._survey)
                 self._knows_targets = True
         self._beneath.obeyed = self._survey.obeyed
-        return self._beneath.place(str(path), create=create)
+        return self._disks.of(str(path)).place(str(path), create=create)
 
     def missing(self, path: Path) -> str:
         return f"no such file: {str(path)!r}"
@@ -173,12 +206,13 @@ class Jail(Place):
             try:
                 # No --die-with-parent: the supervisor ends all processes itself, and otherwise
                 # could neither name background processes nor let `cmd > >(tee log)` finish.
-                argv = [*walls.words, "--chdir", self.root, "--", *self.shell(job.command)]
+                argv = walls.around(self.root, self.shell(job.command))
+                job = msgspec.structs.replace(job, env={**job.env, **walls.variables})
                 result = self._started(supervisor, argv, job, walls)
             finally:
                 del self._commands[id(walls)]
         # bubblewrap's own first process runs on while any process outlives the shell.
-        own = f"{walls.words[0]} "
+        own = f"{walls.words[0]} " if walls.words else "\0"
         left = tuple(name for name in result.leftovers if not name.startswith(own))
         return msgspec.structs.replace(result, leftovers=left, notes=tuple(notes))
 
@@ -214,9 +248,9 @@ class Jail(Place):
             )
         env, network = program.env, program.network
         with self._walls(supervisor, env, cancel, tell, lasts=True, network=network) as walls:
-            argv = [*walls.words, "--chdir", program.folder, "--", *program.argv]
-            plan = self._plan(walls)
-            yield msgspec.structs.replace(program, argv=argv, plan=plan, jailed=True)
+            argv, plan = walls.around(program.folder, program.argv), self._plan(walls)
+            env = {**env, **walls.variables}
+            yield msgspec.structs.replace(program, argv=argv, env=env, plan=plan, jailed=True)
 
     @contextmanager
     def _walls(
@@ -234,7 +268,7 @@ class Jail(Place):
         `tell` gets notes on weaknesses of the jail and on things that appeared and were renamed.
         `lasts`: a long-running program, beside which commands come and go.
         """
-        program = self._bubblewrap()
+        program = self._bubblewrap() if self.level == "full" else ""
         notes: set[str] = set()
 
         def tell_once(note: str) -> None:
@@ -252,23 +286,46 @@ class Jail(Place):
                 tell_once(note)
             self._recovered = []
             before = quiet.first_look() or self._look()
-            with protected(self._root_fd, self.root, self._protected) as covers:
-                top[:] = [(device, inode) for _, device, inode, _ in covers]
-                if not self._ready:
-                    words = [*self._wrap(program, secrets), *ARGUMENTS]
-                    self._probe(supervisor, env, cancel, Walls(words, before, covers, quiet))
-                    self._ready = True
-                    for note in self._weaknesses(quiet):
-                        tell_once(note)
-                words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
+            with ExitStack() as made:
+                if program:
+                    names = () if self.policy.read_only else self._protected
+                    covers = made.enter_context(protected(self._root_fd, self.root, names))
+                    top[:] = [(device, inode) for _, device, inode, _ in covers]
+                    if not self._ready:
+                        words = [*self._wrap(program, secrets), *ARGUMENTS]
+                        self._probe(supervisor, env, cancel, Walls(words, before, covers, quiet))
+                    words = [*self._wrap(program, secrets, network=network), *ARGUMENTS]
+                    walls = Walls(words, before, covers, quiet)
+                else:
+                    rules = self._rules(before, quiet, secrets, tell_once, network)
+                    walls = made.enter_context(rules)
+                for note in () if self._ready else self._weaknesses(quiet):
+                    tell_once(note)
+                self._ready = True
                 stays = self._residents.one_more(before, tell_once)
                 watch = Watch(lambda: self._look_again(before), tell_once)
                 with stays if lasts else watch:
-                    yield Walls(words, before, covers, quiet)
+                    yield walls
         finally:  # also after an error: the command may have run nevertheless
             for note in self._leave(quiet, before, look=not lasts):
                 tell_once(note)
             del self._top[id(top)]
+
+    @contextmanager
+    def _rules(
+        self, before: Look, quiet: Quiet, hidden: list[str], tell: Tell, network: bool
+    ) -> Iterator[Walls]:
+        """Yield the walls of a level without namespaces: rules, or nothing at all."""
+        if self.level == "none":
+            yield Walls([], before, [], quiet)
+            return
+        obeyed = [thing.path for thing in quiet.look.things.values()]
+        then = files.stamps(self.root, obeyed)
+        with files.temporary_directory() as temporary:
+            plan = self._packed_rules(hidden, temporary, network)
+            yield Walls([], before, [], quiet, {"TMPDIR": temporary}, plan)
+        for note in files.changed(then, files.stamps(self.root, obeyed), self.root):
+            tell(note)
 
     def _enter(self, secrets: list[str]) -> Quiet:
         hidden = [path for path in secrets if is_below(path, self.root)]
@@ -310,13 +367,39 @@ class Jail(Place):
 
     def _plan(self, walls: Walls) -> bytes:
         """Return the packed data from which the keeper makes the walls that bubblewrap cannot."""
+        if not walls.words:
+            return walls.rules
         covers = [*walls.covers, *walls.quiet.covers()]
         covers.sort(key=lambda cover: cover[3])  # secrets last, so nothing is mounted over them
         record = record_path(self.zot_home, self.root)
-        return packed(self._filter, self.root, os.fstat(self._root_fd), covers, record)
+        status, read_only = os.fstat(self._root_fd), self.policy.read_only
+        return packed(self._filter, self.root, status, covers, record, read_only=read_only)
+
+    def _packed_rules(self, hidden: list[str], temporary: str, network: bool) -> bytes:
+        for path in hidden:
+            if is_below(path, self.root):
+                raise ToolError(
+                    f"jailed: {path!r} must not be read, and at the level files it cannot be hidden"
+                    " inside the working directory; no command runs. Move it, or install"
+                    " bubblewrap for the level full"
+                )
+        bases = self._shown() if self.policy.project_only else ["/"]
+        found = files.rules(bases, {*hidden, *CLOSED}, [temporary, *self._writable])
+        change = 0 if self.policy.read_only else landlock.CHANGE
+        is_root = os.geteuid() == 0
+        code = filter_without_namespaces(os.uname().machine, root=is_root, network=network)
+        status, record = os.fstat(self._root_fd), record_path(self.zot_home, self.root)
+        root = self.root, landlock.SEE | change
+        return landlock.packed(code, found, root, status, network=network, record=record)
+
+    def _shown(self) -> list[str]:
+        return ground.shown(self.root, self.environ, CLOSED)
 
     def _weaknesses(self, quiet: Quiet) -> list[str]:
         """Return notes on protections that this system cannot provide."""
+        if self.level != "full":
+            rules = files.weaknesses(self.root, read_only=self.policy.read_only)
+            return [f"{rules if self.level == 'files' else NO_WALLS} ({self.found.problem})"]
         notes = []
         if not self._modern:
             notes.append(
@@ -361,9 +444,7 @@ class Jail(Place):
         program = paths.executable("bwrap", Path(self.root), self.environ)
         if program is None:
             raise ToolError(
-                "jailed: commands run in bubblewrap, and there is no `bwrap` on PATH; install it"
-                " (apt, dnf or pacman install bubblewrap; Linux only), use the other tools, or run"
-                " zot without --jail"
+                f"jailed: commands run in bubblewrap, and {INSTALL}, {self._other_ways()}"
             )
         return program
 
@@ -376,7 +457,8 @@ class Jail(Place):
             words.append("--disable-userns")
         if self._filter:
             words += ["--seccomp", str(FILTER)]
-        words += ["--ro-bind", "/", "/", "--dev", "/dev"]
+        words += self._ground() if self.policy.project_only else ["--ro-bind", "/", "/"]
+        words += ["--dev", "/dev"]
         # Root without capabilities still owns /proc/sys, where it could change the whole machine.
         words += ["--proc", "/proc", "--remount-ro", "/proc"]
         for folder in CLOSED:
@@ -388,15 +470,28 @@ class Jail(Place):
         if network:  # resolv.conf may be a link to a file below /run
             resolver = os.path.realpath(RESOLVER)
             words += ["--ro-bind-try", resolver, resolver]
+        for path in self._writable:
+            words += ["--bind", path, path]
         for path in secrets:
             if not is_below(path, self.root):
                 is_folder = os.path.isdir(path)
                 words += ["--tmpfs", path] if is_folder else ["--ro-bind", "/dev/null", path]
-        return words
+        return [*words, "--remount-ro", "/"] if self.policy.project_only else words
+
+    def _ground(self) -> list[str]:
+        """Return the mounts of a root that holds only the system, programs and the project."""
+        words = [word for path in self._shown() for word in ("--ro-bind", path, path)]
+        for link, target in ground.links():
+            words += ["--symlink", target, link]
+        return [*words, "--dir", self.root]
 
     def _secrets(self) -> list[str]:
         named = [os.path.join(user, name) for user in homes(self.environ) for name in SECRETS]
-        named += [self.zot_home, self.environ.get("SSH_AUTH_SOCK", "")]
+        named += [self.zot_home, self.environ.get("SSH_AUTH_SOCK", ""), *self._denied()]
+        if self.policy.project_only:
+            shown = self._shown()
+            named += ground.PRIVATE
+            named = [path for path in named if any(is_below(path, base) for base in shown)]
         real = {os.path.realpath(path) for path in named if path and os.path.exists(path)}
         # Skip paths above the working directory, which the user chose, and in the empty CLOSED.
         closed = [folder for folder in CLOSED if not is_below(self.root, folder)]
@@ -405,6 +500,23 @@ class Jail(Place):
             for path in real
             if not is_below(self.root, path) and not any(is_below(path, shut) for shut in closed)
         )
+
+    def _denied(self) -> Iterator[str]:
+        """Yield the files and directories that `deny_read` names. Raises ToolError."""
+        if self.hidden is None:
+            return
+        named = set(map(os.path.realpath, self.hidden.existing()))
+        yield from named
+        look = self._look()
+        if not look.finished:
+            raise ToolError(
+                f"jailed: {self.root!r} is too large to be searched for what deny_read hides; no"
+                " command runs. Use patterns with a slash only, or the other tools"
+            )
+        inside = {os.path.relpath(path, self.root) for path in named} | {*look.hidden}
+        with self._looking:
+            inside |= {*self._survey.twins(inside)}
+        yield from (os.path.join(self.root, path) for path in inside)
 
     def _probe(
         self, supervisor: Supervisor, env: dict[str, str], cancel: Cancel, walls: Walls
@@ -425,35 +537,32 @@ class Jail(Place):
             walls = msgspec.structs.replace(walls, words=words_of_old)
             self._probe(supervisor, env, cancel, walls)
             return
-        hint = "it needs user namespaces (sysctl kernel.unprivileged_userns_clone=1, or a container"
-        hint += " that allows them)"
-        if "setting up uid map" in words or "RTM_NEWADDR" in words:
-            hint = APPARMOR
         raise ToolError(
-            f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); {hint}. Use the"
-            " other tools, or run zot without --jail"
+            f"jailed: bubblewrap cannot make a jail on this system ({words[:300]}); {hint(words)};"
+            f" {self._other_ways()}"
         )
+
+    def _other_ways(self) -> str:
+        best = "use --jail=best for a weaker jail, " if self.found.level == "files" else ""
+        return f"{best}use the other tools, or run zot without --jail"
 
 
 class Walls(Frozen):
     words: list[str]
-    """bubblewrap with its arguments, without the directory and the program."""
+    """bubblewrap with its arguments, without the directory and the program; empty: none."""
     before: Look
     """The look taken before the command: things that other programs obey."""
     covers: list[Cover]
     """Covers of the protected names in the working directory's root."""
     quiet: Quiet
+    variables: dict[str, str] = {}
+    """Variables that the walls add."""
+    rules: bytes = b""
+    """The plan at a level without namespaces."""
 
-
-def homes(environ: Mapping[str, str]) -> set[str]:
-    """Return the user's home directories: from the variable and from the password database."""
-    user = user_dir(environ)
-    named = {user} if os.path.isabs(user) else set()
-    try:
-        named.add(pwd.getpwuid(os.getuid()).pw_dir)
-    except KeyError:
-        pass  # a user without an entry, as in a container
-    return named
+    def around(self, folder: str, argv: list[str]) -> list[str]:
+        """Return the program as it is started, in a folder."""
+        return [*self.words, "--chdir", folder, "--", *argv] if self.words else argv
 
 
 def visible(env: dict[str, str]) -> dict[str, str]:
@@ -468,74 +577,3 @@ def visible(env: dict[str, str]) -> dict[str, str]:
 def tmp_size() -> int:
     """Return the size limit of each tmpfs in bytes: together they must leave some memory."""
     return max(64 << 20, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
-
-
-def check(root: str, zot_home: str, environ: Mapping[str, str]) -> None:
-    """Raise ConfigError if the directory cannot be a jail."""
-    if root in SYSTEM:
-        raise ConfigError(
-            f"--jail needs a project's directory: {root!r} belongs to the system, and a command"
-            " could write all of it; start zot in a directory of your own"
-        )
-    if any(is_below(os.path.realpath(user), root) for user in homes(environ) if user != "/"):
-        raise ConfigError(
-            f"--jail needs a project's directory: {root!r} holds your home directory, with all"
-            " that your shell runs; start zot in a directory below it"
-        )
-    if is_below(root, zot_home) or is_below(zot_home, root):
-        raise ConfigError(
-            f"--jail needs a project's directory: {root!r} and zot's own, {zot_home!r}, must not"
-            " lie in each other; set ZOT_HOME to another place"
-        )
-    if os.path.isdir(root) and is_repository(os.listdir(root)):
-        raise ConfigError(
-            f"--jail needs a project's directory: {root!r} is a bare repository, whose"
-            " configuration git obeys; start zot in a clone of it"
-        )
-    check_above(root)
-
-
-def check_above(root: str, top: str = "") -> None:
-    """Raise ConfigError if the directory lies in one that other programs obey; see obeyed_above."""
-    above = obeyed_above(root, top)
-    if above:
-        what = "" if above == root else f" lies in {above!r}, which"
-        raise ConfigError(
-            f"jailed: {root!r}{what} is protected: other programs run or obey what is written"
-            " there, outside of the jail; choose the project's directory, or one with its code"
-        )
-    for link, target in links_above(root):
-        if is_below(root, target):
-            raise ConfigError(
-                f"jailed: {root!r} is protected: other programs obey {link!r}, which leads there;"
-                " choose the directory above, or another one"
-            )
-
-
-def check_led_to(root: str, top: str, environ: Mapping[str, str]) -> None:
-    """Raise ConfigError if something that other programs obey, anywhere below `top`, leads into
-    the directory, and a jail of the directory alone would not know of it."""
-    try:
-        unknown = led_to(top, environ) - led_to(root, environ)
-    except OSError as error:
-        raise ConfigError(f"jailed: cannot look into {root!r}: {paths.reason(error)}") from error
-    for path in unknown:
-        if not (is_below(path, root) or is_below(root, path)):
-            continue
-        raise ConfigError(
-            f"jailed: {path!r} is protected: a symlink or a setting that other programs obey leads"
-            f" there, from outside of {root!r}; choose the directory {top!r}"
-        )
-
-
-def own_names(*roots: str) -> tuple[str, ...]:
-    """Return the names in the roots from which zot itself runs, such as `.venv`: zot would execute
-    a change there outside the jail. Only outermost names, since what is below can be renamed."""
-    package = str(Path(__file__).parents[2])
-    names = set()
-    for path in (sys.prefix, sys.executable, package):
-        for place in (os.path.abspath(path), os.path.realpath(path)):
-            for root in roots:
-                if is_below(place, root) and place != root:
-                    names.add(os.path.relpath(place, root).split("/")[0])
-    return tuple(sorted(names))

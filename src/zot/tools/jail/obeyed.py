@@ -104,6 +104,8 @@ class Listed(NamedTuple):
     things: list[Thing]
     linked: list[tuple[Key, int, str]]
     """Files with several hard links: key, number of links, and the path here."""
+    hidden: list[str] = []
+    """Paths that must not be read."""
 
 
 class Look(NamedTuple):
@@ -124,6 +126,8 @@ class Look(NamedTuple):
     """In a record: what all jails of the tree must cover (walls.py: Cover)."""
     obeyed: tuple[str, ...] = ()
     """Paths below the root that counted as obeyed, whatever their name."""
+    hidden: tuple[str, ...] = ()
+    """Paths whose names the survey was made to look for."""
 
     def had(self, thing: Thing, root: str) -> bool:
         """Return whether the thing was there. After an unfinished look, an unchanged thing counts
@@ -145,9 +149,11 @@ def is_gone(error: OSError) -> bool:
 class Survey:
     """Finds obeyed things in a tree. A directory that did not change is not listed again."""
 
-    def __init__(self, root: str, folder: int) -> None:
-        """`folder`: the root's descriptor, which the caller holds."""
+    def __init__(self, root: str, folder: int, hides: Callable[[str], bool] | None = None) -> None:
+        """`folder`: the root's descriptor, which the caller holds; `hides`: whether a file of this
+        name must not be read."""
         self.root = root
+        self._hides = hides
         self._folder = folder
         self._known: dict[str, Listed] = {}
         self.obeyed: frozenset[str] = frozenset()
@@ -197,9 +203,22 @@ class Survey:
             waiting += [os.path.join(path, name) for name in listed.folders]
         self._known = seen if "" in within else {**self._known, **seen}
         things = {thing.key: thing for listed in seen.values() for thing in listed.things}
-        linked = _linked_outside(seen.values())
-        obeyed = tuple(sorted(self.obeyed))
-        return Look(things, shut, linked, began, not waiting, tuple(opened), obeyed=obeyed)
+        return Look(
+            things,
+            shut,
+            _linked_outside(seen.values()),
+            began,
+            not waiting,
+            tuple(opened),
+            obeyed=tuple(sorted(self.obeyed)),
+            hidden=tuple(path for listed in seen.values() for path in listed.hidden),
+        )
+
+    def twins(self, paths: Collection[str]) -> list[str]:
+        """Return the paths of all files of the last look that are one of these by another name."""
+        linked = [link for listed in self._known.values() for link in listed.linked]
+        keys = {key for key, _, path in linked if path in paths}
+        return [path for key, _, path in linked if key in keys]
 
     def _listed(self, path: str) -> Listed:
         now = time.time_ns()
@@ -210,7 +229,7 @@ class Survey:
         try:
             status = os.fstat(fd)
             with os.scandir(fd) as entries:
-                listed = _read(path, status, entries, self.obeyed)
+                listed = _read(path, status, entries, self.obeyed, self._hides)
         finally:
             os.close(fd)
         is_fresh = status.st_ctime_ns > now - FRESH
@@ -258,11 +277,15 @@ def _read(
     status: os.stat_result,
     entries: Iterable[os.DirEntry[str]],
     obeyed: Collection[str],
+    hides: Callable[[str], bool] | None,
 ) -> Listed:
     folders, things, linked, names = [], [], [], {}
+    hidden: list[str] = []
     for entry in entries:
         below = os.path.join(path, entry.name)
         names[entry.name] = entry
+        if hides is not None and hides(entry.name):
+            hidden.append(below)
         is_thing = is_obeyed(entry.name) or below in obeyed
         if not is_thing and entry.is_dir(follow_symlinks=False):
             folders.append(entry.name)
@@ -280,7 +303,7 @@ def _read(
         with suppress(FileNotFoundError):
             key = identity(names["HEAD"].stat(follow_symlinks=False))
             things.append(Thing(os.path.join(path, "HEAD"), key))
-    return Listed(identity(status), status.st_ctime_ns, folders, things, linked)
+    return Listed(identity(status), status.st_ctime_ns, folders, things, linked, hidden)
 
 
 def _linked_outside(folders: Iterable[Listed]) -> list[str]:

@@ -27,6 +27,7 @@ import os
 import signal
 import sys
 
+from zot import trees
 from zot.beneath import FOLDER, LOOK, NO_LINK, identity, open_plain, parts_of
 
 Cover = tuple[str, int, int, bool]
@@ -57,11 +58,39 @@ CREATE = 6
 
 
 def packed(
-    code: bytes, root: str, status: os.stat_result, covers: list[Cover], record: str = ""
+    code: bytes,
+    root: str,
+    status: os.stat_result,
+    covers: list[Cover],
+    record: str = "",
+    *,
+    read_only: bool = False,
 ) -> bytes:
     """Pack the plan that a keeper needs for a jailed program. `code`: the system call filter, may
-    be empty; `record`: see record.py."""
-    return marshal.dumps((code, root, identity(status), covers, record))
+    be empty; `record`: see record.py; `read_only`: the working directory cannot be written."""
+    return marshal.dumps((code, root, identity(status), covers, record, read_only))
+
+
+class RecordLock:
+    """Marks the working directory as in use while a program runs; see record.py."""
+
+    def __init__(self, record: str, root: str) -> None:
+        """`record`: may be empty, then nothing is marked."""
+        self._record, self._root = record, root
+        self._lock = -1
+        if record:
+            self._lock = os.open(record, os.O_RDWR | os.O_CLOEXEC)
+            fcntl.flock(self._lock, fcntl.LOCK_SH)
+
+    def leave(self, *, recover: bool) -> None:
+        """Release the record when the program has ended. `recover`: zot is gone, so also rename
+        what the program left."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        if recover and self._record:
+            from zot.tools.jail import record  # imported here to keep the normal start fast
+
+            record.recover(self._record, self._root)
 
 
 class JailGate:
@@ -69,11 +98,9 @@ class JailGate:
 
     def __init__(self, plan: bytes) -> None:
         """Prepare bubblewrap's descriptors; the caller starts it next."""
-        code, self._root, self._identity, self._covers, self._record = marshal.loads(plan)
-        self._lock = -1
-        if self._record:  # shared lock: the directory counts as in use while the program runs
-            self._lock = os.open(self._record, os.O_RDWR | os.O_CLOEXEC)
-            fcntl.flock(self._lock, fcntl.LOCK_SH)
+        fields = marshal.loads(plan)
+        code, self._root, self._identity, self._covers, record, self._read_only = fields
+        self._lock = RecordLock(record, self._root)
         if code:
             source, sink = os.pipe()
             os.write(sink, code)  # fits into the pipe's buffer
@@ -88,6 +115,10 @@ class JailGate:
         self._info, sink = os.pipe()
         _lay(sink, INFO)
         self._laid = [GATE, INFO] + [FILTER] * bool(code)
+
+    def spawn(self, argv: list[str], env: dict[str, str]) -> int:
+        """Start bubblewrap; return its pid. Raises OSError."""
+        return trees.spawn(argv[0], argv, env)
 
     def close(self) -> None:
         """Close all descriptors when bubblewrap was not started."""
@@ -121,14 +152,7 @@ class JailGate:
         os.close(self._info)
 
     def leave(self, *, recover: bool) -> None:
-        """Release the record when the program has ended. `recover`: zot is gone, so also rename
-        what the program left."""
-        if self._lock >= 0:
-            os.close(self._lock)
-        if recover and self._record:
-            from zot.tools.jail import record  # imported here to keep the normal start fast
-
-            record.recover(self._record, self._root)
+        self._lock.leave(recover=recover)
 
     def _be_builder(self, sink: int) -> None:
         status = 1
@@ -153,7 +177,8 @@ class JailGate:
         call = Kernel()
         _enter(_child(self._info), call)
         os.unlink(f"/newroot{WAITING}")
-        root = _mount_root(self._root, self._identity, call)
+        attributes = NO_SETUID | NO_DEVICES | (READ_ONLY if self._read_only else 0)
+        root = _mount_root(self._root, self._identity, attributes, call)
         for path, device, inode, hidden in self._covers:
             target = _opened(root, path, (device, inode))
             source = _nothing(target, call) if hidden else _copy(target, READ_ONLY, call)
@@ -234,10 +259,10 @@ def _opened(folder: int, path: str, expected: tuple[int, int]) -> int:
     raise OSError(errno.ESTALE, MOVED, path or "/")
 
 
-def _mount_root(root: str, expected: tuple[int, int], call: Kernel) -> int:
-    """Mount the working directory writable in the jail; return the mount's descriptor."""
+def _mount_root(root: str, expected: tuple[int, int], attributes: int, call: Kernel) -> int:
+    """Mount the working directory in the jail; return the mount's descriptor."""
     old = os.open("/oldroot", LOOK | FOLDER)
-    source = _copy(_opened(old, root, expected), NO_SETUID | NO_DEVICES, call)
+    source = _copy(_opened(old, root, expected), attributes, call)
     at = os.open("/newroot", LOOK | FOLDER)
     for part in parts_of(root):
         try:

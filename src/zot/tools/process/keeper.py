@@ -32,7 +32,7 @@ import sys
 import time
 
 from zot import trees
-from zot.tools.jail import walls
+from zot.tools.jail import landlock, walls
 
 HELPER, KEEPER = "helper", "keeper"
 CONTROL = 3
@@ -129,14 +129,15 @@ class Keeper:
 
     def start(
         self, argv: list[str], cwd: str, env: dict[str, str], plan: bytes
-    ) -> tuple[walls.JailGate | None, str]:
+    ) -> tuple[walls.JailGate | landlock.RulesGate | None, str]:
         """Start the program, in its jail if there is a plan; return the jail's gate, and why the
         program did not start (or "")."""
-        gate = None
+        gate: walls.JailGate | landlock.RulesGate | None = None
         try:
             os.chdir(cwd)
-            gate = walls.JailGate(plan) if plan else None
-            self.pid = trees.spawn(argv[0], argv, env)
+            if plan:
+                gate = landlock.gate(plan) or walls.JailGate(plan)
+            self.pid = gate.spawn(argv, env) if gate else trees.spawn(argv[0], argv, env)
         except (OSError, ValueError) as error:  # ValueError: a NUL character in a word
             if gate is not None:
                 gate.close()

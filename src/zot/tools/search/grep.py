@@ -105,7 +105,7 @@ class Grep:
     def _ripgrep(self, wanted: Arguments) -> list[str] | None:
         program = paths.executable("rg", self._place.cwd, self._place.environ)
         if program is None or self._place.bounds is not None:
-            return None  # rg opens files by path, which may lead out of the jail by then
+            return None  # rg opens files by path, which may lead elsewhere by then
         options = ["--context", str(wanted.context)]
         if wanted.root == wanted.folder:
             tree = Tree(str(wanted.root), str(self._place.cwd), self._place.disk)
@@ -120,7 +120,7 @@ class Grep:
         return [program, *RG, *options, f"--regexp={wanted.pattern}", "--", where]
 
     def _python(self, wanted: Arguments) -> list[str]:
-        where = {"cwd": self._place.cwd, "jail": self._place.bounds}
+        where = {"cwd": self._place.cwd, "bounds": self._place.bounds}
         body = msgspec.json.encode({**asdict(wanted), **where}, enc_hook=str).decode()
         return launch("tools.search.program", body)
 

@@ -41,7 +41,7 @@ def search(request: str) -> int:
     except (re.error, RecursionError, OverflowError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    disk = _disk(options["jail"])
+    disk = _disk(options["bounds"])
     for name, path in _files(options["root"], options["cwd"], disk):
         data = _load(path, disk)
         if isinstance(data, str):
@@ -55,12 +55,12 @@ def search(request: str) -> int:
     return 0
 
 
-def _disk(jail: dict[str, Any] | None) -> Disk:
-    if jail is None:
+def _disk(bounds: dict[str, Any] | None) -> Disk:
+    if bounds is None:
         return Disk()
-    from zot.tools.jail.disk import Beneath
+    from zot.tools.hidden import disk_for
 
-    return Beneath(**jail)
+    return disk_for(bounds)
 
 
 def _files(root: str, cwd: str, disk: Disk) -> Iterator[tuple[str, str]]:

@@ -112,7 +112,8 @@ COMMANDS = {
         SlashCommand(
             "jail",
             "keep tools inside this directory",
-            lambda app, _: work.set_jail(app, True),
+            lambda app, words: work.set_jail(app, words or True),
+            "[WORDS]",
             stops=True,
         ),
         SlashCommand(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zot.core.confinement import JailWords
 from zot.core.cost import cached_share
 from zot.core.hook import Rule
 from zot.core.source import CommandInfo, ExtensionState
@@ -151,15 +152,19 @@ def mcp(app: App, args: str) -> None:
     app.show(RowsBlock("MCP servers", rows))
 
 
-def set_jail(app: App, on: bool) -> None:
+def set_jail(app: App, words: JailWords) -> None:
     runtime = app.runtime
 
     def then(_: None) -> None:
-        where = "stay inside the working directory" if on else "reach everything that you can"
-        app.note(f"tools {where}")
+        report = runtime.shell.jail_report()
+        if report is None:
+            app.note("tools reach everything that you can")
+        else:
+            more = f": {report.problem}" if report.problem else ""
+            app.note(f"tools stay inside the working directory ({report.word}{more})")
         app.refresh_status()
 
-    app.work(lambda: runtime.shell.set_jail(on), then)
+    app.work(lambda: runtime.shell.set_jail(words), then)
 
 
 def btw(app: App, args: str) -> None:

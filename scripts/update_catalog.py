@@ -118,6 +118,8 @@ def read_package(tarball: Path) -> tuple[str, str, dict[str, list[dict]]]:
     return manifest["version"], published[:10], found
 
 
+OPENAI_CACHE = {"short": 1_800, "long": 43_200}
+"""Lifetimes that `prompt_cache_options` can ask for."""
 SERVICES = ("flex", "priority", "batches", "ultrafast")
 WORDS = {"batches": "batch"}
 
@@ -245,6 +247,8 @@ def convert(name: str, row: dict, prices: dict) -> dict:
     api = APIS[row["api"]]
     other = prices.get(litellm_keys(name, row["id"])[0], {})
     cache, limits = row.get("promptCache"), row.get("inputLimits") or {}
+    if (row.get("compat") or {}).get("supportsExplicitPromptCacheMode"):
+        cache = OPENAI_CACHE
     out = {
         "id": row["id"],
         "name": row["name"],

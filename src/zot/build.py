@@ -514,6 +514,7 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
         retry=RetryPolicy(max_attempts=chosen(options, "max_tries")),
         compact_at=compact_at / 100 if compact_at else None,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
+        cache=chosen(options, "cache"),
     )
 
 

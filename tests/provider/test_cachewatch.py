@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 from support.caches import CachingServer
-from support.provider import BASH, BY_API, READ, ask, assistant, client, model_of, run, user
+from support.provider import BASH, BY_API, READ, ask, assistant, client, model_of, run, tool, user
 
 from zot.provider import cachewatch
-from zot.provider.types import CacheMissed, Text
+from zot.provider.types import CacheMissed, Text, ToolCall, ToolResult
 
 LONG = "words " * 2_000
 
@@ -91,3 +91,28 @@ def test_a_server_that_has_no_cache_misses_nothing():
         for turns in (3, 4):
             server.forget()
             assert missed(made, talk(model, turns)) == []
+
+
+def test_many_results_of_one_answer_do_not_hide_the_last_prompt_from_the_cache():
+    model = model_of("anthropic")
+    calls = [ToolCall(f"c{number}", "bash", {"command": "ls"}) for number in range(30)]
+    results = tool(*[ToolResult(call.id, (Text("x"),)) for call in calls])
+    first = talk(model, 3)
+    second = (*first.messages, assistant(model, *calls, stop="tool_use"), results)
+    with CachingServer() as server, client("anthropic", server.url) as made:
+        assert missed(made, first) == []
+        assert missed(made, replace(first, messages=second)) == []
+    assert server.counts[1][2] == server.counts[0][2] + server.counts[0][3]
+
+
+def test_openai_is_told_how_long_to_keep_a_prompt():
+    model = model_of("openai-responses")
+    assert model.cache_seconds == (1_800, 43_200)
+    options = []
+    with CachingServer() as server, client("openai-responses", server.url) as made:
+        for fields in ({}, {"cache": "long"}, {"cache": "off"}, {"is_warmup": True}):
+            missed(made, talk(model, 1, **fields))
+            options.append(server.requests[-1].body.get("prompt_cache_options"))
+        first = server.requests[0].body["input"][0]["content"][0]
+    assert options == [None, {"ttl": "12h"}, {"mode": "explicit"}, {"prewarm": True}]
+    assert first["prompt_cache_breakpoint"] == {"mode": "explicit"}

@@ -239,6 +239,6 @@ def test_the_json_of_a_huge_request_is_not_kept(monkeypatch):
     made = ModelClient(PROVIDERS["anthropic"], wire, "anthropic", "k", None)
     for count in (3, 9, 3):
         request = ask(model, *(user("x" * 300) for _ in range(count)))
-        body, _ = made._body(request, Quirks())
+        body, *_ = made._body(request, Quirks())
         assert len(json.loads(body)["messages"]) == count
         assert (made._encoded is None) == (count == 9)

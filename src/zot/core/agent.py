@@ -30,6 +30,7 @@ from zot.core.limits import Limits as Limits
 from zot.core.session import Session, UsageNote
 from zot.core.tool import Tool
 from zot.core.toolbox import BatchIO, Toolbox
+from zot.core.warm import CacheWish, Caching
 from zot.provider import failure, types
 from zot.provider.model import clamped
 from zot.provider.repair import Repair
@@ -86,6 +87,7 @@ class AgentSettings(Struct, frozen=True):
     keep: Keep | None = None
     """Messages that a compaction keeps verbatim; None: the default."""
     fallbacks: tuple[tuple[types.Provider, types.Model], ...] = ()
+    cache: CacheWish = "auto"
 
 
 class RunIO(BatchIO, Protocol):
@@ -129,6 +131,7 @@ class Agent:
         self._repair = Repair(dated=dated)
         self._sent_tools: tuple[types.ToolSpec, ...] = ()
         """Tool specs of the last request, in the order sent."""
+        self._caching = Caching()
         self._make_system = system
         self._system: str | None = None
         self._context_tokens = 0
@@ -264,7 +267,9 @@ class Agent:
         # After a power cut, no tool may have taken effect without a record in the session, and no
         # result may be missing that the model would request again.
         self.session.sync()
-        self.toolbox.run(calls, io, results)
+        pay = partial(self.pay_for_tool, io=io)
+        with self._caching.kept_warm(self.provider, self._context_tokens, pay):
+            self.toolbox.run(calls, io, results)
         self.session.sync()
         self._context_tokens += estimate((self.session.last_message(),))
 
@@ -393,8 +398,10 @@ class Agent:
             tools=self.toolbox.specs_for(self.model),
             reasoning=clamped(self.settings.reasoning, self.model),
             cache_key=self.session.id,
+            cache=self._caching.lifetime(self.settings.cache, self.model),
             repaired=True,
         )
+        self._caching.last_request = request
         stream = stream_with_retry(
             self.provider, request, io.cancel, self.settings.retry, self.settings.fallbacks
         )

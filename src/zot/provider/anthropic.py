@@ -9,6 +9,7 @@ from zot.errors import BadResponse, Refused
 from zot.provider import failure, turns, types
 from zot.provider.assemble import UNREADABLE, AnswerReader, Part, StopWord, Wire, counted, decode
 from zot.provider.providers import Quirks, word_for_level
+from zot.text import encode_json
 
 API = "anthropic"
 VERSION = "2023-06-01"
@@ -31,6 +32,7 @@ STOPS: dict[str, StopWord] = {
     "pause_turn": "length",
 }
 MARK = {"type": "ephemeral"}
+LONG_MARK = {**MARK, "ttl": "1h"}
 INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
@@ -52,25 +54,28 @@ def headers(request: types.Request, quirks: Quirks) -> dict[str, str]:
 def body(
     request: types.Request, quirks: Quirks, encoded: turns.EncodedTurns
 ) -> dict[str, types.Json]:
-    head: dict[str, Raw] = {}
-    if request.system.strip():
-        head["system"] = encoded.part("system", request.system, lambda: encode_system(request))
-    if request.tools:
-        source = request.tools, quirks.cache_tools
-        head["tools"] = encoded.part("tools", source, lambda: encode_tools(request, quirks))
+    head = encode_head(request, quirks, encoded, MARK)
     start = b""
     if quirks.adaptive:  # others refuse a tool turn whose thoughts are not there
         # No JSON has a zero byte.
         start = b"\0".join((request.model.id.encode(), *map(bytes, head.values())))
     last = encoded.update(request, quirks, ENCODER, start)
-    last[0]["content"][-1]["cache_control"] = MARK
+    mark = mark_for(request, quirks)
+    if mark is not MARK:  # thoughts are bound to the head with the usual mark
+        head = encode_head(request, quirks, encoded, mark)
+    again = b""
+    if mark is not None:
+        last[0]["content"][-1]["cache_control"] = mark
+        # A second mark at the end of the last request: entries are found only 20 blocks before a
+        # mark, and an answer with many calls is longer with its results.
+        again = b',"cache_control":' + encode_json(mark)
     body: dict[str, types.Json] = {
         "model": request.model.id,
         # Thinking counts, too: less than all that the model can would cut its answers.
         "max_tokens": turns.output_limit(request, encoded.size, request.model.max_output),
         "stream": True,
         # Tool results stay in separate messages, so that a prefix once sent never changes.
-        "messages": [*encoded.earlier(), *last],
+        "messages": [*encoded.earlier(again), *last],
         **head,
     }
     if request.tools and request.tool_choice == "none":
@@ -79,7 +84,36 @@ def body(
         body["tool_choice"] = {"type": "any"}  # refused together with thinking
     if request.model.reasoning:
         body.update(thinking(request, quirks, body["max_tokens"]))
+    if request.is_warmup:
+        body["max_tokens"] = 1
     return body
+
+
+def mark_for(request: types.Request, quirks: Quirks) -> dict[str, str] | None:
+    if request.cache == "off":
+        return None
+    return LONG_MARK if request.cache == "long" and quirks.long_cache else MARK
+
+
+def encode_head(
+    request: types.Request,
+    quirks: Quirks,
+    encoded: turns.EncodedTurns,
+    mark: dict[str, str] | None,
+) -> dict[str, Raw]:
+    """The system prompt and the tools, which are before all messages."""
+    head: dict[str, Raw] = {}
+    kind = "" if mark is MARK else f" {request.cache}"
+    if request.system.strip():
+        head["system"] = encoded.part(
+            f"system{kind}", request.system, lambda: encode_system(request, mark)
+        )
+    if request.tools:
+        source = request.tools, quirks.cache_tools
+        head["tools"] = encoded.part(
+            f"tools{kind}", source, lambda: encode_tools(request, quirks, mark)
+        )
+    return head
 
 
 def thinks(request: types.Request, quirks: Quirks) -> bool:
@@ -110,14 +144,19 @@ def thinking(request: types.Request, quirks: Quirks, max_tokens: int) -> dict[st
     }
 
 
-def encode_system(request: types.Request) -> list[dict[str, types.Json]]:
-    return [{"type": "text", "text": request.system, "cache_control": MARK}]
+def encode_system(
+    request: types.Request, mark: dict[str, str] | None
+) -> list[dict[str, types.Json]]:
+    block: dict[str, types.Json] = {"type": "text", "text": request.system}
+    return [{**block, "cache_control": mark} if mark else block]
 
 
-def encode_tools(request: types.Request, quirks: Quirks) -> list[dict[str, types.Json]]:
+def encode_tools(
+    request: types.Request, quirks: Quirks, mark: dict[str, str] | None
+) -> list[dict[str, types.Json]]:
     tools = [encode_tool(tool, quirks) for tool in request.tools]
-    if quirks.cache_tools:
-        tools[-1]["cache_control"] = MARK
+    if mark and quirks.cache_tools:
+        tools[-1]["cache_control"] = mark
     return tools
 
 

@@ -98,7 +98,7 @@ class ModelClient:
         body = encode_json(self._wire.body(request, quirks, encoded))
         if len(body) <= MAX_KEPT:
             self._encoded = encoded
-        return body, encoded.digest, sent(request, encoded.turns)
+        return body, encoded.digest, sent(request, encoded.turns, long=request.cache == "long")
 
     def _advice(self) -> str:
         """Return advice for a refused key."""

@@ -141,6 +141,13 @@ def cannot_be_off(model: Model) -> str:
     return f"the model {model.id!r} always thinks: 'off' is its lowest level, {lowest!r}"
 
 
+def can_be_warmed(model: Model, level: Level) -> bool:
+    """Return whether the model takes its last request again for an answer of one token. Not with a
+    thinking budget of Anthropic's: a shorter answer means another budget, which is not cached."""
+    has_budget = model.api == "anthropic" and not (model.compat or {}).get("adaptive")
+    return not (has_budget and model.reasoning and level != "off")
+
+
 def default_level(provider: str) -> Level:
     """Return the reasoning level to use when none is set."""
     return "off" if provider in ("local", "scripted") else "medium"

@@ -16,6 +16,7 @@ from zot.text import encode_json
 
 API = "openai-chat"
 MARK = {"type": "ephemeral"}
+LONG_MARK = {**MARK, "ttl": "1h"}
 LENGTHS = ("length", "max_tokens", "model_length")
 REFUSALS = ("content_filter", "refusal", "sensitive", "safety")
 IMAGES_FOLLOW = "Images of the tool results above:"
@@ -29,9 +30,10 @@ def body(
 ) -> dict[str, types.Json]:
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
     last = encoded.update(request, quirks, ENCODER)
-    if quirks.cache_marks:
-        mark(system[-1:])
-        mark(last[-1:])
+    if quirks.cache_marks and request.cache != "off":
+        kind = LONG_MARK if request.cache == "long" and quirks.long_cache else MARK
+        mark(system[-1:], kind)
+        mark(last[-1:], kind)
     body: dict[str, types.Json] = {
         "model": request.model.id,
         "messages": [*system, *encoded.earlier(), *last],
@@ -182,14 +184,14 @@ def encode_results(results: tuple[types.ToolResult, ...], quirks: Quirks) -> lis
 ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
 
 
-def mark(messages: list[types.Json]) -> None:
+def mark(messages: list[types.Json], kind: dict[str, str]) -> None:
     """Add Anthropic's cache marks, for a gateway that forwards them."""
     for message in messages:
         content = message["content"]
         if isinstance(content, str):
-            message["content"] = [{"type": "text", "text": content, "cache_control": MARK}]
+            message["content"] = [{"type": "text", "text": content, "cache_control": kind}]
         elif content:
-            content[-1] = {**content[-1], "cache_control": MARK}
+            content[-1] = {**content[-1], "cache_control": kind}
 
 
 # --- responses -------------------------------------------------------------------------------

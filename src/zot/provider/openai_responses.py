@@ -31,7 +31,10 @@ def body(
     system: list[types.Json] = []
     if request.system.strip():
         # Not as `instructions`: xAI refuses that field.
-        content = [{"type": "input_text", "text": request.system}]
+        content: list[types.Json] = [{"type": "input_text", "text": request.system}]
+        if quirks.cache_options and request.cache != "off":
+            # Other conversations begin with the same words.
+            content[0]["prompt_cache_breakpoint"] = {"mode": "explicit"}
         system.append({"type": "message", "role": "system", "content": content})
     last = encoded.update(request, quirks, ENCODER)
     body: dict[str, types.Json] = {
@@ -47,11 +50,24 @@ def body(
     if request.max_output:
         wanted = min(request.max_output, request.model.max_output)
         body["max_output_tokens"] = max(wanted, MIN_OUTPUT)
-    if request.cache_key:
+    if request.cache_key and request.cache != "off":
         body["prompt_cache_key"] = request.cache_key[:64]
+    if quirks.cache_options and (options := cache_options(request)):
+        body["prompt_cache_options"] = options
     if request.model.reasoning:
         body.update(thinking(request, quirks))
     return body
+
+
+def cache_options(request: types.Request) -> dict[str, types.Json]:
+    options: dict[str, types.Json] = {}
+    if request.cache == "off":
+        options["mode"] = "explicit"  # without a breakpoint nothing is kept
+    elif request.cache == "long":
+        options["ttl"] = "12h"
+    if request.is_warmup:
+        options["prewarm"] = True
+    return options
 
 
 def thinking(request: types.Request, quirks: Quirks) -> dict[str, types.Json]:

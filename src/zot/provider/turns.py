@@ -27,6 +27,9 @@ DEFAULT_OUTPUT = 32_000
 """Default output limit in tokens; only faulty answers are longer."""
 IMAGE_TOKENS = 1_600
 MAX_ID = 64
+MODEL = "assistant"
+BLOCK_END = b"}]}"
+"""End of a message whose content is a list of objects."""
 PREFIX = "prefix"
 """Key of the digest in a thought's opaque data."""
 
@@ -140,10 +143,16 @@ class EncodedTurns:
         self.turns.append(EncodedTurn(message.role, data, size + size_of(blocks), digest))
         return items
 
-    def earlier(self) -> list[types.Json]:
-        """Return the items of all turns but the last, for a list of all items."""
-        data = b",".join([turn.data for turn in self.turns[:-1]])
-        return [Raw(data)] if data else []
+    def earlier(self, mark: bytes = b"") -> list[types.Json]:
+        """Return the items of all turns but the last, for a list of all items. `mark`: a JSON field
+        for the last block of the last of them that is not the model's."""
+        parts = [turn.data for turn in self.turns[:-1]]
+        if mark:
+            asked = (at for at in range(len(parts) - 1, -1, -1) if self.turns[at].role != MODEL)
+            at = next(asked, None)
+            if at is not None and parts[at].endswith(BLOCK_END):
+                parts[at] = parts[at][: -len(BLOCK_END)] + mark + BLOCK_END
+        return [Raw(b",".join(parts))] if parts else []
 
 
 def fitting(turn: ModelTurn, digest: str, encoder: Encoder, quirks: Quirks) -> ModelTurn:

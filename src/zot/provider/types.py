@@ -188,6 +188,10 @@ class Request(Frozen):
     """Maximum output tokens; None: the model's limit."""
     cache_key: str = ""
     """Stable for one conversation, for providers that route their cache by a key."""
+    cache: Literal["off", "short", "long"] = "short"
+    """How long the provider should keep the prompt in its cache."""
+    is_warmup: bool = False
+    """Repeats the last request to keep its prompt in the cache: the shortest answer will do."""
     tool_choice: Literal["auto", "none", "required"] = "auto"
     repaired: bool = False
     """Whether the messages were already made valid for this model and need no repair."""

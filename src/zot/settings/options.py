@@ -20,6 +20,7 @@ Kind = Literal[
 ]
 """list: the flag may be repeated; words: its value is split at commas; jail: a switch, or words
 after an equals sign."""
+Cache = Literal["auto", "short", "long", "off"]
 OnCrash = Literal["continue", "hold", "fail"]
 JailRead = Literal["all", "project"]
 Images = Literal["auto", "off", "kitty", "iterm"]
@@ -239,6 +240,9 @@ class Options(Frozen, kw_only=True):
     max_tries: Annotated[int | None, Setting(
         "whole", "how often a failing model call is tried; 1: no retry", "N",
         file="user", default=10, sdk=True)] = None
+    cache: Annotated[Cache | None, Setting(
+        "text", "how long providers keep prompts: auto, short, long, off", "WORD",
+        choices=get_args(Cache), file="user", default="auto", sdk=True)] = None
     compact_at: Annotated[float | None, Setting(
         "percent", "compact at this share of the model's window; 0: never", "PERCENT",
         fixed={"--no-auto-compact": 0}, file="project", default=85,

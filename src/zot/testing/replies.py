@@ -168,6 +168,8 @@ class FakeReply(Struct):
     """Input, output, cache read, cache write."""
     stop: str
     options: dict[str, str]
+    billing: dict[str, Any] = {}
+    """More fields of the usage; `service_tier` also stands where the API has it."""
 
     @property
     def has_tools(self) -> bool:
@@ -245,6 +247,7 @@ def anthropic_pieces(reply: FakeReply) -> Iterator[Piece]:
         "output_tokens": 1,
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": write,
+        **reply.billing,
     }
     show = "nousage" not in reply.options
     message: dict[str, Any] = {"id": new_id("msg"), "role": "assistant", "content": []}
@@ -309,7 +312,9 @@ def chat_pieces(reply: FakeReply) -> Iterator[Piece]:
     stop = words.get(reply.stop, reply.stop) or ("tool_calls" if reply.has_tools else "stop")
     yield "close", chunk({}, stop)
     if reply.call.want_usage and "nousage" not in options:
-        yield "close", sse({**base, "choices": [], "usage": chat_usage(reply.usage)})
+        usage = {**chat_usage(reply.usage), **reply.billing}
+        tier = reply.billing.get("service_tier")
+        yield "close", sse({**base, "choices": [], "usage": usage, "service_tier": tier})
     if "nodone" not in options:
         yield "close", b"data: [DONE]\n\n"
 
@@ -357,12 +362,15 @@ def responses_pieces(reply: FakeReply) -> Iterator[Piece]:
         final["incomplete_details"] = {"reason": "max_output_tokens"}
     if "nousage" not in reply.options:
         fresh, made, read, write = reply.usage
-        details = {"cached_tokens": read, "cache_write_tokens": write}
+        more = dict(reply.billing)
+        details = {"cached_tokens": read, "cache_write_tokens": write, **more.pop("details", {})}
+        final["service_tier"] = more.get("service_tier")
         final["usage"] = {
             "input_tokens": fresh + read + write,
             "input_tokens_details": details,
             "output_tokens": made,
             "output_tokens_details": {"reasoning_tokens": 0},
+            **more,
         }
     yield "close", event("incomplete" if cut_short else "completed", response=final)
 
@@ -431,6 +439,7 @@ def google_pieces(reply: FakeReply) -> Iterator[Piece]:
             "promptTokenCount": fresh + read + write,
             "candidatesTokenCount": output,
             "cachedContentTokenCount": read,
+            **reply.billing,
         }
     yield "close", sse(last)
 

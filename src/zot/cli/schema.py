@@ -8,11 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from zot.cli.output import PlainParser, arg, say
-from zot.errors import ConfigError
+from zot.cli.output import PlainParser, arg, flag, say
+from zot.errors import ConfigError, UsageError
 from zot.extensions import proto
 from zot.pi.commands import AnyPiCommand
 from zot.wire.schema import Schema, breaking_changes, commands_schema, rpc_schema, text_of
+from zot.wire.typescript import typescript
 
 
 def pi_schema() -> Schema:
@@ -32,6 +33,7 @@ DOCUMENTS: dict[str, Callable[[], Schema]] = {
 def main(argv: Sequence[str]) -> int:
     parser = PlainParser(prog="zot schema", description="Print the JSON Schema of a wire.").add(
         arg("name", nargs="?", choices=DOCUMENTS, default="rpc", help="default: rpc"),
+        flag("--typescript", help="print types for TypeScript instead (rpc only)"),
         arg(
             "--against",
             metavar="FILE",
@@ -40,6 +42,11 @@ def main(argv: Sequence[str]) -> int:
     )
     options = parser.parse_args(argv[1:])
     schema = DOCUMENTS[options.name]()
+    if options.typescript:
+        if options.name != "rpc":
+            raise UsageError(f"--typescript is for rpc alone, not for {options.name!r}")
+        sys.stdout.write(typescript(schema))
+        return 0
     if options.against is None:
         sys.stdout.write(text_of(schema))
         return 0

@@ -1,0 +1,3 @@
+module zot-client
+
+go 1.19

@@ -1265,8 +1265,19 @@ export interface ZotImageData {
   data: string;
 }
 
+/** A jail as it is, for `get_state` and the status line. */
+export interface ZotJailReport {
+  level: "files" | "full" | "none";
+  mode?: "read-only" | "workspace";
+  reads?: "all" | "project";
+  allow_write?: string[];
+  deny_read?: string[];
+  refuses?: boolean;
+  problem?: string;
+}
+
 export interface ZotJailSet {
-  jail: boolean;
+  jail: boolean | string;
 }
 
 /** Default limits of each prompt. */
@@ -1401,7 +1412,7 @@ export interface ZotOpenAgent {
   tools?: string[] | null;
   limits?: ZotLimitsData | null;
   approve?: string[] | null;
-  jail?: boolean | null;
+  jail?: boolean | string | null;
   durable?: boolean;
   /** Echoed in the response. */
   id?: string | number;
@@ -1695,7 +1706,7 @@ export interface ZotSetJail {
   /** Feature `agents`: whose it is, or for whom. */
   agent?: string;
   type: "set_jail";
-  jail: boolean;
+  jail: boolean | string;
   /** Echoed in the response. */
   id?: string | number;
 }
@@ -1766,6 +1777,7 @@ export interface ZotState {
   session?: ZotSessionShape;
   questions?: ZotApprovalRequest[];
   dialogs?: ZotExtAsk[];
+  jail?: ZotJailReport | null;
   mcp?: ZotMcpServerShape[];
 }
 

@@ -4,10 +4,20 @@ from typing import assert_never
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from zot.errors import BadResponse, Refused
 from zot.provider import failure, turns, types
-from zot.provider.assemble import UNREADABLE, AnswerReader, Part, StopWord, Wire, counted, decode
+from zot.provider.assemble import (
+    UNREADABLE,
+    AnswerReader,
+    Part,
+    StopWord,
+    Wire,
+    counted,
+    decode,
+    parse_args,
+)
 from zot.provider.providers import Quirks, word_for_level
 from zot.text import encode_json
 
@@ -28,8 +38,6 @@ EFFORTS: dict[str, str | None] = {"minimum": None, "max": "max"}
 STOPS: dict[str, StopWord] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
-    # A server-side tool needs another request; the answer so far is incomplete.
-    "pause_turn": "length",
 }
 MARK = {"type": "ephemeral"}
 LONG_MARK = {**MARK, "ttl": "1h"}
@@ -207,7 +215,7 @@ def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
     for block in turn.blocks:
         match block:
             case types.Text():
-                content.append({"type": "text", "text": block.text})
+                content.append(encode_answer(block, turn.same_provider))
             case types.ToolCall():
                 call = {"type": "tool_use", "id": turns.wire_id(block.id), "name": block.name}
                 content.append({**call, "input": turns.args_of(block)})
@@ -216,6 +224,14 @@ def encode_model(turn: turns.ModelTurn, quirks: Quirks) -> list[types.Json]:
             case _:
                 assert_never(block)
     return [{"role": "assistant", "content": content}]
+
+
+def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
+    """Encode a text of the model with its citations of searches, which the server reads again."""
+    said: dict[str, types.Json] = {"type": "text", "text": block.text}
+    cited = (block.opaque or {}).get("citations", ()) if same else ()
+    known = [each for each in cited if "search_result" in str(each.get("type"))]
+    return {**said, "citations": known} if known else said
 
 
 ENCODER = turns.Encoder(encode_user, encode_model, encode_results)
@@ -230,6 +246,8 @@ def encode_thought(
     same = turn.same_model if turns.PREFIX in opaque else turn.same_provider
     if not same or block.api != API:
         return []
+    if "block" in opaque:  # of a tool that the server runs; a copy, as it may get a cache mark
+        return [dict(opaque["block"])]
     if "redacted" in opaque:
         return [{"type": "redacted_thinking", "data": opaque["redacted"]}]
     signature = opaque.get("signature", "")
@@ -261,7 +279,9 @@ class AnthropicDelta(Struct):
     thinking: str = ""
     partial_json: str = ""
     signature: str = ""
+    citation: dict[str, types.Json] | None = None
     stop_reason: str | None = None
+    stop_details: dict[str, types.Json] | None = None
 
 
 class AnthropicBlock(Struct):
@@ -279,6 +299,7 @@ class AnthropicMessage(Struct):
     id: str | None = None
     content: list[AnthropicBlock] | str | None = None
     stop_reason: str | None = None
+    stop_details: dict[str, types.Json] | None = None
     usage: AnthropicUsage | None = None
 
 
@@ -298,6 +319,7 @@ class AnthropicEvent(Struct):
 
 
 _EVENT = msgspec.json.Decoder(AnthropicEvent)
+_OBJECT = msgspec.json.Decoder(dict[str, types.Json])
 
 
 class MessagesReader(AnswerReader):
@@ -311,7 +333,10 @@ class MessagesReader(AnswerReader):
         self._open: set[int] = set()
         """Indexes of started blocks of any kind that have not ended."""
         self._calls: dict[int, Part] = {}
+        self._kept: dict[int, tuple[dict[str, types.Json], list[str]]] = {}
+        """Blocks of server-side tools, as they came, with the pieces of their input."""
         self._stop = ""
+        self._why: dict[str, types.Json] = {}
 
     def read(self, data: bytes) -> None:
         try:
@@ -325,7 +350,7 @@ class MessagesReader(AnswerReader):
             self._check_order(event)
         match event.type:
             case "content_block_start":
-                self._start(event)
+                self._start(event, data)
             case "content_block_stop":
                 self._stop_block(event.index)
             case "message_start":
@@ -333,6 +358,7 @@ class MessagesReader(AnswerReader):
             case "message_delta":
                 if event.delta is not None and event.delta.stop_reason:
                     self._stop = event.delta.stop_reason
+                    self._why = event.delta.stop_details or {}
                 self._usage(event.usage)
             case "message_stop":
                 self.done = True
@@ -348,8 +374,12 @@ class MessagesReader(AnswerReader):
         if not self.done or not (self._stop or self.out.has_content()):
             raise self.out.cut()
         if self._stop == "refusal":
-            raise Refused(f"{self.out.provider}: the model refused to answer")
-        return self.out.finished(STOPS.get(self._stop, "end"))
+            words = [str(self._why.get(key) or "") for key in ("category", "explanation")]
+            why = failure.one_line(": ".join(filter(None, words)), 500)
+            raise Refused(f"{self.out.provider}: the model refused to answer{why and f': {why}'}")
+        finished = self.out.finished(STOPS.get(self._stop, "end"))
+        paused = self._stop == "pause_turn" and finished.stop == "end"
+        return replace(finished, paused=True) if paused else finished
 
     def _check_order(self, event: AnthropicEvent) -> None:
         """Raise BadResponse for events out of order: two mixed answers, or lost parts. Some
@@ -366,6 +396,7 @@ class MessagesReader(AnswerReader):
         self._begun = message
         self._usage(message.usage)
         self._stop = message.stop_reason or ""
+        self._why = message.stop_details or {}
         # Calls made by a server-side program arrive complete.
         for index, block in enumerate(message.content if isinstance(message.content, list) else ()):
             self._start(AnthropicEvent(index=index, content_block=block))
@@ -388,12 +419,17 @@ class MessagesReader(AnswerReader):
                 part = self._calls.get(event.index)
                 if part is not None:
                     self.out.args(part, delta.partial_json)
+                elif event.index in self._kept:
+                    self.out.charge(len(delta.partial_json))
+                    self._kept[event.index][1].append(delta.partial_json)
+            case "citations_delta" if delta.citation:
+                self.out.add_to_text("citations", delta.citation)
             case "signature_delta":
                 self.out.keep_with_reasoning({"signature": delta.signature})
             case _:
-                pass  # citations and the like
+                pass  # what did not exist when this was written
 
-    def _start(self, event: AnthropicEvent) -> None:
+    def _start(self, event: AnthropicEvent, data: bytes = b"") -> None:
         block = event.content_block
         if block is None:
             raise BadResponse(f"{self.out.provider}: a block without content")
@@ -413,14 +449,21 @@ class MessagesReader(AnswerReader):
                 self._calls[event.index] = part
                 if block.input:  # a server that does not stream arguments
                     self.out.args(part, msgspec.json.encode(block.input).decode())
+            case _ if data:  # a tool that the server runs, or its result: sent back as it came
+                kept = decode(_OBJECT, data, self.out.provider)["content_block"]
+                self.out.keep_with_reasoning({"block": kept}, fresh=True)
+                self._kept[event.index] = kept, []
             case _:
-                pass  # results of server-side tools
+                pass
 
     def _stop_block(self, index: int) -> None:
         self._open.discard(index)
         part = self._calls.pop(index, None)
         if part is not None:
             self.out.close_call(part)
+        kept, pieces = self._kept.pop(index, ({}, []))
+        if pieces:
+            kept["input"] = parse_args("".join(pieces)) or {}
         self.out.end_block()
 
     def _usage(self, seen: AnthropicUsage | None) -> None:

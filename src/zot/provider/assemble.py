@@ -150,7 +150,20 @@ class Assembler:
     def keep_with_text(self, opaque: dict[str, types.Json]) -> None:
         """Store opaque data with the growing text, if there is one."""
         if self._last is not None and self._last.kind == "text":
-            self._last.opaque = opaque
+            self._last.opaque = {**(self._last.opaque or {}), **opaque}
+
+    def add_to_text(self, key: str, value: types.Json) -> None:
+        """Append a citation or the like to a list in the opaque data of the growing text."""
+        part = self._last
+        if part is None or part.kind != "text":
+            part = self._new(Part("text"))
+        self.charge(len(str(value)))
+        part.opaque = part.opaque or {}
+        part.opaque.setdefault(key, []).append(value)
+
+    def charge(self, size: int) -> None:
+        """Count characters that are kept elsewhere against the limit of an answer."""
+        self._count(size)
 
     def reasoning_part(self) -> Part:
         """Return the growing reasoning block, or a new one."""

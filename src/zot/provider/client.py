@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from functools import cache
 from importlib import import_module
 from threading import Lock
+
+from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.errors import (
@@ -23,8 +26,19 @@ from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.cachewatch import CacheWatch, SentRequest, sent
 from zot.provider.http import BOM, Http, HttpAnswer, Splitter
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
+from zot.provider.repair import repaired
 from zot.provider.turns import EncodedTurns, bound
-from zot.provider.types import Api, Model, Provider, Request, Started, StreamEvent
+from zot.provider.types import (
+    Api,
+    Finished,
+    Message,
+    Model,
+    Origin,
+    Provider,
+    Request,
+    Started,
+    StreamEvent,
+)
 from zot.text import encode_json
 
 BETA = "anthropic-beta"
@@ -34,6 +48,8 @@ COMPLETE_SECONDS = 5.0
 """Seconds a server may take to end a complete answer: some never do."""
 MAX_KEPT = 32 * 1024 * 1024
 """Largest request in bytes whose JSON is kept for the next one: no server takes a larger one."""
+MAX_PAUSES = 20
+"""Times that a server may pause one answer."""
 LINE_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -54,6 +70,28 @@ class ModelClient:
         self._last_head: tuple[tuple[object, ...], bytes] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
+        finished, digest, quirks = yield from self._answer(request, cancel)
+        for _ in range(MAX_PAUSES if finished.paused else 0):
+            so_far = bound(finished, digest, self._wire.encoder, quirks) if digest else finished
+            more, _, _ = yield from self._answer(self._continued(request, so_far), cancel)
+            finished = joined(so_far, more)
+            if not more.paused or not more.content:
+                break
+        yield bound(finished, digest, self._wire.encoder, quirks) if digest else finished
+
+    def _continued(self, request: Request, answer: Finished) -> Request:
+        """Return the request that lets the server go on with an answer that it paused."""
+        origin = Origin(self.name, request.model.id, request.model.api, "end")
+        said = Message("assistant", answer.content, time.time(), origin)
+        messages = tuple(request.messages)
+        if not request.repaired:
+            messages = repaired(messages, request.model.images)
+        return replace(request, messages=(*messages, said), repaired=True)
+
+    def _answer(
+        self, request: Request, cancel: Cancel
+    ) -> Generator[StreamEvent, None, tuple[Finished, str, Quirks]]:
+        """Make one request; return its whole answer and the digest of the request."""
         if cancel.aborted:
             raise Cancelled
         last = self._last_quirks
@@ -86,7 +124,7 @@ class ModelClient:
         missed = self._watch.check(request, parts, finished.usage)
         if missed is not None:
             yield missed
-        yield bound(finished, digest, self._wire.encoder, quirks) if digest else finished
+        return finished, digest, quirks
 
     def close(self) -> None:
         self._http.close()
@@ -146,6 +184,18 @@ class ModelClient:
         if quirks.session_header and request.cache_key:
             headers[quirks.session_header] = request.cache_key
         return headers
+
+
+def joined(first: Finished, second: Finished) -> Finished:
+    """Return a paused answer and its continuation as one."""
+    one, two = first.usage, second.usage
+    sums = {
+        field: getattr(one, field) + getattr(two, field)
+        for field in ("input", "output", "cache_read", "cache_write", "cache_write_long")
+    }
+    costs = [each for each in (one.billed, two.billed) if each is not None]
+    usage = replace(two, **sums, billed=sum(costs) if costs else None)
+    return replace(second, content=first.content + second.content, usage=usage)
 
 
 def pump(name: str, answer: HttpAnswer, reader: AnswerReader) -> Iterator[list[StreamEvent]]:

@@ -246,6 +246,7 @@ class GoogleCandidate(Struct):
     content: GoogleContent | None = None
     finishReason: str | None = None
     finishMessage: str | None = None
+    groundingMetadata: dict[str, types.Json] | None = None
 
 
 class GoogleEvent(Struct):
@@ -291,6 +292,8 @@ class GoogleReader(assemble.AnswerReader):
         if candidate.content is not None:
             for part in candidate.content.parts or []:
                 self._part(part)
+        if candidate.groundingMetadata:
+            self.out.add_to_text("grounding", candidate.groundingMetadata)
         if candidate.finishReason:
             self._end_call()
             self._stop = candidate.finishReason

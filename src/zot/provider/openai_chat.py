@@ -3,7 +3,7 @@
 No I/O. A server's deviations are in its Quirks, never derived from its name.
 """
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 from msgspec import Struct
@@ -225,6 +225,7 @@ class ChatDelta(Struct):
     reasoning_details: list[dict[str, types.Json]] | None = None
     tool_calls: list[ChatCall] | None = None
     refusal: str | None = None
+    annotations: list[dict[str, types.Json]] | None = None
 
 
 class ChatChoice(Struct):
@@ -249,6 +250,52 @@ DETAIL_TEXT = {"reasoning.text": "text", "reasoning.summary": "summary"}
 _CHUNK = msgspec.json.Decoder(ChatChunk)
 
 
+class ThinkTags:
+    """Splits thoughts in tags from a text: servers without a parser for their model send
+    `<think>...</think>` at the start of the answer, and only there it is no quotation."""
+
+    TAGS = ("<think>", "<thinking>", "<thought>")
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._end = ""
+        """Closing tag of the thought; empty: none began yet."""
+        self.over = False
+        """Whether everything else is text."""
+
+    def feed(self, text: str) -> list[tuple[Literal["thought", "text"], str]]:
+        if self.over:
+            return [("text", text)]
+        self._held += text
+        if not self._end:
+            start = self._held.lstrip()
+            tag = next((tag for tag in self.TAGS if start.startswith(tag)), "")
+            if not tag:
+                self.over = not any(tag.startswith(start) for tag in self.TAGS)
+                return [("text", self._take(len(self._held)))] if self.over else []
+            self._held, self._end = start.removeprefix(tag), tag.replace("<", "</")
+        at = self._held.find(self._end)
+        if at >= 0:
+            thought = self._take(at)
+            rest = self._held[len(self._end) :].lstrip()
+            self._held, self.over = "", True
+            return [("thought", thought), ("text", rest)]
+        # A part of the closing tag may be at the end.
+        size = len(self._held)
+        keep = next(
+            (n for n in range(len(self._end), 0, -1) if self._held.endswith(self._end[:n])), 0
+        )
+        return [("thought", self._take(size - keep))]
+
+    def finish(self) -> list[tuple[Literal["thought", "text"], str]]:
+        """Return the text that was held back; a thought that did not end is one all the same."""
+        return [("thought" if self._end else "text", self._take(len(self._held)))]
+
+    def _take(self, size: int) -> str:
+        taken, self._held = self._held[:size], self._held[size:]
+        return taken
+
+
 class ChatReader(assemble.AnswerReader):
     """Reads one answer."""
 
@@ -263,6 +310,8 @@ class ChatReader(assemble.AnswerReader):
         self._details: list[tuple[assemble.Part, list[list[dict[str, types.Json]]]]] = []
         """Details of each thought; each detail as the pieces it arrived in."""
         self._refusal: list[str] = []
+        self._tags: ThinkTags | None = ThinkTags()
+        """None: the text has no thoughts any more."""
 
     @property
     def complete(self) -> bool:
@@ -303,6 +352,9 @@ class ChatReader(assemble.AnswerReader):
             raise Refused(f"{self.out.provider}: the model or a filter refused to answer: {said}")
         if self._stop == "error":
             raise self._failed("the server stopped with an error")
+        if self._tags is not None:
+            for kind, piece in self._tags.finish():
+                self.out.reasoning(piece) if kind == "thought" else self.out.text(piece)
         if self._waiting:
             raise BadResponse(f"{self.out.provider}: a tool call without a name")
         for part, details in self._details:
@@ -326,7 +378,7 @@ class ChatReader(assemble.AnswerReader):
         content = delta.content
         if content:
             if isinstance(content, str):
-                self.out.text(content)
+                self._text(content)
             else:
                 self._pieces(content)
         if delta.tool_calls:
@@ -334,6 +386,17 @@ class ChatReader(assemble.AnswerReader):
                 self._call(call)
         if delta.refusal:
             self._refusal.append(delta.refusal)
+        for annotation in delta.annotations or ():
+            self.out.add_to_text("annotations", annotation)
+
+    def _text(self, text: str) -> None:
+        if self._tags is None:
+            self.out.text(text)
+            return
+        for kind, piece in self._tags.feed(text):
+            self.out.reasoning(piece) if kind == "thought" else self.out.text(piece)
+        if self._tags.over:
+            self._tags = None
 
     def _pieces(self, pieces: list[ChatPiece]) -> None:
         for piece in pieces:

@@ -150,7 +150,8 @@ def is_custom(id: str) -> bool:
 
 def encode_answer(block: types.Text, same: bool) -> dict[str, types.Json]:
     """Encode a model's text with its phase (commentary or answer), which newer models need."""
-    content = [{"type": "output_text", "text": block.text, "annotations": []}]
+    cited = (block.opaque or {}).get("annotations", []) if same else []
+    content = [{"type": "output_text", "text": block.text, "annotations": cited}]
     message = {"type": "message", "role": "assistant", "content": content}
     phase = (block.opaque or {}).get("phase") if same else None
     return {**message, "phase": phase} if phase else message
@@ -196,6 +197,7 @@ class ResponsesPart(Struct):
     type: str = ""
     text: str | None = None
     refusal: str | None = None
+    annotations: list[dict[str, types.Json]] | None = None
 
 
 class ResponsesItem(Struct):
@@ -227,6 +229,7 @@ class ResponsesEvent(Struct):
     type: str = ""
     delta: types.Json = None
     output_index: int = 0
+    annotation: dict[str, types.Json] | None = None
     item: ResponsesItem | None = None
     response: ResponsesResponse | None = None
     error: assemble.ServerError | None = None
@@ -251,10 +254,12 @@ class ResponsesReader(assemble.AnswerReader):
         self._thoughts: dict[str, assemble.Part] = {}
         self._stop: assemble.StopWord = "end"
         self._refusal: list[str] = []
+        self._said: set[int] = set()
+        """Indexes of messages whose text was streamed."""
         self._filtered = False
 
     def read(self, data: bytes) -> None:
-        if len(data) < 16 and data.strip() == b"[DONE]":
+        if data.startswith(b"[DONE]"):
             return  # added by some gateways
         event = assemble.decode(_EVENT, data, self.out.provider)
         if event.type.endswith(".delta"):
@@ -273,6 +278,8 @@ class ResponsesReader(assemble.AnswerReader):
                 part = self._thinking.get(event.output_index)
                 if part is not None and part.pieces:
                     self.out.reasoning("\n\n", part)
+            case "response.output_text.annotation.added" if event.annotation:
+                self.out.add_to_text("annotations", event.annotation)
             case "response.completed" | "response.incomplete" | "response.failed":
                 self._ended(event)
             case "error":
@@ -294,6 +301,7 @@ class ResponsesReader(assemble.AnswerReader):
         delta = event.delta if isinstance(event.delta, str) else ""
         match event.type:
             case "response.output_text.delta":
+                self._said.add(event.output_index)
                 self.out.text(delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 part = self._thinking.get(event.output_index)
@@ -334,10 +342,20 @@ class ResponsesReader(assemble.AnswerReader):
             self._thoughts[item.id or ""] = part
             self.out.end_block(part)  # but not a text that began meanwhile
         elif item.type == "message":
-            self._refusal += [p.refusal for p in item.content or [] if p.refusal]
+            self._message_done(event.output_index, item.content or [])
             if item.phase:
                 self.out.keep_with_text({"phase": item.phase})
             self.out.end_block()
+
+    def _message_done(self, index: int, pieces: list[ResponsesPart]) -> None:
+        if not self._refusal:
+            self._refusal += [piece.refusal for piece in pieces if piece.refusal]
+        if index in self._said:
+            return
+        for piece in pieces:  # a server that sends the message whole
+            self.out.text(piece.text or "")
+            for annotation in piece.annotations or []:
+                self.out.add_to_text("annotations", annotation)
 
     def _open_call(self, item: ResponsesItem) -> assemble.Part:
         prefix = CUSTOM if item.type == CUSTOM_CALL else ""
@@ -369,10 +387,9 @@ class ResponsesReader(assemble.AnswerReader):
             part = self._thoughts.get(item.id or "")
             if part is not None and item.encrypted_content:
                 part.opaque = {"item": reasoning_item(item)}
-        if not (self.out.has_content() or self._refusal) and any(
-            map(has_answer, response.output or [])
-        ):
-            raise BadResponse(f"{self.out.provider}: {event.type} without the answer it ends")
+        if not (self.out.has_content() or self._refusal):  # a server that does not stream
+            for index, item in enumerate(response.output or []):
+                self._item_done(ResponsesEvent(output_index=index, item=item))
         self.done = True
 
     def _failed(self, error: assemble.ServerError) -> ProviderError:
@@ -393,11 +410,6 @@ class ResponsesReader(assemble.AnswerReader):
             assemble.counted(seen, "output_tokens_details.reasoning_tokens"),
             assemble.counted(seen, f"{details}.cache_write_tokens_details.ttl_12h_tokens"),
         )
-
-
-def has_answer(item: ResponsesItem) -> bool:
-    said = item.type == "message" and any(piece.text for piece in item.content or [])
-    return said or item.type in CALLS
 
 
 def reasoning_item(item: ResponsesItem) -> dict[str, types.Json]:

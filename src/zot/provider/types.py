@@ -286,6 +286,8 @@ class Finished(Frozen):
     content: tuple[Block, ...]
     stop: Literal["end", "tool_use", "length"]
     usage: Usage
+    paused: bool = False
+    """The server works on and wants the answer back to continue it; never seen above a client."""
 
 
 StreamEvent = (

@@ -4,6 +4,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from swarm.support import bash, says
 from swarm.support import place as place
-from zot.swarm.checkout import JOURNAL, WorktreeError, changing
+from zot.swarm.checkout import JOURNAL, WorktreeError, _remove_file, changing
 from zot.swarm.worktrees import Worktree, Worktrees
 
 FILES = 300
@@ -387,3 +388,30 @@ def test_gc_and_rm_keep_work_whose_merge_was_undone(place):
     place.swarm.merge(id, squash=True)
     assert (place.repository / "a.txt").read_text() == "one\ntwo\n"
     assert place.zot("gc").stdout.startswith("removed ")
+
+
+EXCHANGE = """
+import ctypes, sys
+call = ctypes.CDLL(None).renameat2
+print("on", flush=True)
+while True:
+    call(-100, b"d", -100, b"link", 2)
+"""
+
+
+def test_a_folder_that_becomes_a_link_does_not_lead_a_repair_elsewhere(tmp_path):
+    work, outside = tmp_path / "work", tmp_path / "outside"
+    (work / "d").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "f").write_text("mine")
+    (work / "link").symlink_to(outside)
+    with subprocess.Popen(
+        [sys.executable, "-c", EXCHANGE], cwd=work, stdout=subprocess.PIPE
+    ) as swapping:
+        assert swapping.stdout is not None and swapping.stdout.readline()
+        for _ in range(3000):
+            _remove_file(work, "d/f")
+            if not (outside / "f").exists():
+                break
+        swapping.kill()
+    assert (outside / "f").exists()

@@ -19,6 +19,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Struct
 
+from zot.beneath import FOLDER, LOOK, open_plain
 from zot.errors import ZotError
 from zot.files import lock, read_bytes, write_atomic
 from zot.git import Git
@@ -341,14 +343,17 @@ class Checkout:
 
     def _is_half_written(self, change: TreeChange) -> bool:
         """Whether the file is missing or a prefix of the new one: git was killed writing it."""
-        directory = Path(self._git.directory)
-        path = directory / change.path
-        if not _is_there(directory, change.path):
+        kind = _kind_of(Path(self._git.directory), change.path)
+        if kind is None:
             return True
-        if path.is_symlink() or not path.is_file() or change.new_mode == ABSENT:
+        if not stat.S_ISREG(kind) or change.new_mode == ABSENT:
             return False
         words = ("cat-file", "--filters", f"--path={change.path}", change.new)
-        return self._git.attempt(*words).stdout.startswith(path.read_bytes())
+        whole = self._git.attempt(*words).stdout
+        with _folder_of(Path(self._git.directory), change.path) as (folder, name):
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            with os.fdopen(fd, "rb") as file:
+                return whole.startswith(file.read(len(whole) + 1))
 
 
 def _create_whole(path: Path, source: Path) -> None:
@@ -362,30 +367,45 @@ def _create_whole(path: Path, source: Path) -> None:
             file.write(source.read_bytes())
 
 
-def _is_there(directory: Path, name: str) -> bool:
-    """Whether the path exists in the directory itself, not behind a link."""
-    path = directory / name
-    inside = os.path.realpath(path.parent) == str(Path(os.path.realpath(directory), name).parent)
-    return inside and os.path.lexists(path)
+@contextmanager
+def _folder_of(directory: Path, path: str) -> Iterator[tuple[int, str]]:
+    """Yield the open folder of a path in the checkout, and the name in it. No link is followed,
+    even if one replaces a folder meanwhile: a program may work there. Raises OSError."""
+    above, _, name = path.rpartition("/")
+    root = os.open(directory, LOOK | FOLDER)
+    try:
+        folder = open_plain(root, above, LOOK | FOLDER)
+    finally:
+        os.close(root)
+    try:
+        yield folder, name
+    finally:
+        os.close(folder)
 
 
-def _has_file(directory: Path, name: str) -> bool:
+def _kind_of(directory: Path, path: str) -> int | None:
+    """Return the mode of what is in the checkout itself, not behind a link; None: nothing."""
+    try:
+        with _folder_of(directory, path) as (folder, name):
+            return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except OSError:
+        return None
+
+
+def _has_file(directory: Path, path: str) -> bool:
     """Whether a file or link exists; a directory is left for git to judge."""
-    path = directory / name
-    return _is_there(directory, name) and (path.is_symlink() or not path.is_dir())
+    kind = _kind_of(directory, path)
+    return kind is not None and not stat.S_ISDIR(kind)
 
 
-def _remove_file(directory: Path, name: str) -> None:
+def _remove_file(directory: Path, path: str) -> None:
     """Remove a file, and the directories that are empty then."""
-    path = directory / name
-    if not _has_file(directory, name):
-        return
     with contextlib.suppress(OSError):
-        path.unlink()
-        for parent in path.parents:
-            if parent == directory:
-                break
-            parent.rmdir()
+        with _folder_of(directory, path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
+        while path := path.rpartition("/")[0]:
+            with _folder_of(directory, path) as (folder, name):
+                os.rmdir(name, dir_fd=folder)
 
 
 def _shown(paths: Iterable[str]) -> str:

@@ -378,6 +378,22 @@ def test_another_agents_branch_is_no_place_to_keep_work(trees, repository, tmp_p
     trees.remove(first)
 
 
+@pytest.mark.parametrize("ref", ["refs/worktree/x", "refs/bisect/bad", "refs/rewritten/onto"])
+def test_a_ref_that_goes_with_the_tree_is_no_place_to_keep_work(trees, repository, tmp_path, ref):
+    tree = work(trees, repository, tmp_path)
+    git(tree.path, "update-ref", ref, "HEAD")
+    with pytest.raises(WorktreeError, match="that are not merged"):
+        trees.remove(tree)
+
+
+def test_a_checkout_that_is_gone_is_no_place_to_keep_work(trees, repository, tmp_path):
+    tree = work(trees, repository, tmp_path)
+    git(repository, "worktree", "add", "-q", "--detach", str(tmp_path / "gone"), tree.branch)
+    assert trees.unsaved(tree) == ""
+    shutil.rmtree(tmp_path / "gone")
+    assert "not merged" in trees.unsaved(tree)
+
+
 def test_gc_and_rm_keep_work_whose_merge_was_undone(place):
     id = place.submit("Add", bash("echo two >> a.txt"), says("Done."))
     place.wait(id)

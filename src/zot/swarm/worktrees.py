@@ -27,6 +27,8 @@ from zot.swarm.snapshot import TreeSnapshot, commit_of, reopen_all, take_snapsho
 
 BRANCHES = "zot"
 """Prefix of the agents' branches, zot/ID."""
+OF_ONE_CHECKOUT = ("refs/worktree/", "refs/bisect/", "refs/rewritten/")
+"""Refs that git keeps for each checkout, and removes with it."""
 MAX_COPY = 2 * 1024 * 1024 * 1024
 """Maximum size of a directory that is copied for an agent, in bytes."""
 DIFF = ("diff-tree", "-r", "-M", "--no-ext-diff", "--no-textconv", "--ignore-submodules=none")
@@ -377,7 +379,8 @@ def _by_hand(tree: Worktree) -> str:
 
 def is_in_users_hands(git: Git, commit: str, own_tree: str) -> bool:
     """Whether a ref of the user contains the commit: a branch, a tag, a remote branch, or HEAD of a
-    checkout. Branches of agents and the agent's own tree do not count: they get removed."""
+    checkout that is there. Branches of agents, the agent's own tree and the refs of it alone do not
+    count: they get removed."""
     words = ("for-each-ref", f"--contains={commit}", "--format=%(refname)")
     if not all(_is_an_agents(name) for name in git.run(*words).splitlines()):
         return True
@@ -389,7 +392,7 @@ def is_in_users_hands(git: Git, commit: str, own_tree: str) -> bool:
 
 
 def _is_an_agents(ref: str) -> bool:
-    return ref.startswith((f"refs/heads/{BRANCHES}/", "refs/zot/"))
+    return ref.startswith((f"refs/heads/{BRANCHES}/", "refs/zot/", *OF_ONE_CHECKOUT))
 
 
 def _checkouts(git: Git) -> Iterator[tuple[str, str, str]]:
@@ -398,5 +401,7 @@ def _checkouts(git: Git) -> Iterator[tuple[str, str, str]]:
     for block in git.run("worktree", "list", "--porcelain", "-z").split("\0\0"):
         rows = [row.partition(" ") for row in block.split("\0")]
         about = {name: value for name, _, value in rows}
+        if "prunable" in about:
+            continue  # its directory is gone
         head = about.get("HEAD", "").strip("0")
         yield about.get("worktree", ""), head and about["HEAD"], about.get("branch", "")

@@ -511,7 +511,10 @@ def agent_settings(setup: Setup, models: Models) -> AgentSettings:
     return AgentSettings(
         reasoning=options.reasoning or default_level(setup.info.name),
         limits=Limits(options.max_steps, options.max_cost, options.max_tokens, options.max_seconds),
-        retry=RetryPolicy(max_attempts=chosen(options, "max_tries")),
+        retry=RetryPolicy(
+            max_attempts=chosen(options, "max_tries"),
+            wait_for_limit=options.durable or chosen(options, "wait_for_limit"),
+        ),
         compact_at=compact_at / 100 if compact_at else None,
         fallbacks=tuple((models.connect(model), model) for model in fallbacks),
         cache=chosen(options, "cache"),

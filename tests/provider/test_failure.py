@@ -8,6 +8,7 @@ from zot.errors import (
     RateLimited,
     Rejected,
 )
+from zot.provider import failure
 from zot.provider.failure import (
     Unauthorized,
     class_for_kind,
@@ -104,3 +105,29 @@ def test_messages_are_one_line_and_short():
 )
 def test_retry_after_in_all_its_forms(headers, seconds):
     assert retry_after(headers, 10.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "seconds"),
+    [
+        ({"anthropic-ratelimit-unified-reset": "1600"}, "", 600),
+        ({"anthropic-ratelimit-unified-reset": "900"}, "", None),
+        ({"anthropic-ratelimit-unified-reset": "soon"}, "", None),
+        ({"retry-after": "7", "anthropic-ratelimit-unified-reset": "1600"}, "", 7),
+        ({}, '{"error": {"type": "usage_limit_reached", "resets_in_seconds": 90}}', 90),
+        ({}, '{"error": {"resets_at": 1250}}', 250),
+        ({}, '{"error": {"resets_at": "never"}}', None),
+        ({}, '{"error": "resets_at"}', None),
+        ({}, "resets_at [[[", None),
+    ],
+)
+def test_the_reset_of_a_usage_limit_is_known(headers, body, seconds):
+    assert failure.retry_after(headers, 1_000.0, body) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(5, "5 s"), (600, "10 min"), (7_800, "2 h 10 min"), (273_600, "3 d 4 h")],
+)
+def test_time_spans_for_people(seconds, text):
+    assert failure.span(seconds) == text

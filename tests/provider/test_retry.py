@@ -70,9 +70,35 @@ def test_the_server_is_given_the_time_it_asks_for():
 
 
 def test_a_server_that_asks_for_too_long_is_not_waited_for():
-    with pytest.raises(RateLimited, match="asks to wait 3600 s, longer than the 60 s") as caught:
+    text = r"the limit resets at 20\d\d-\d\d-\d\d \d\d:\d\d, in 60 min; --wait-for-limit waits"
+    with pytest.raises(RateLimited, match=text) as caught:
         play([failing(429, retry_after=3600), "never"])
     assert (caught.value.status, caught.value.retry_after) == (429, 3600)
+
+
+def test_a_limit_is_waited_for_when_that_is_wanted_and_no_other_model_follows():
+    cancel, turns = Cancel(), [failing(429, retry_after=3 * 86_400), "fine"]
+    policy = RetryPolicy(wait_for_limit=True)
+    stream = stream_with_retry(ScriptedProvider(turns), ask(MODEL, "x"), cancel, policy)
+    again = next(event for event in stream if isinstance(event, Retrying))
+    assert again.delay >= 3 * 86_400
+    stream.close()
+    other = ScriptedProvider(["from the other"])
+    events = list(
+        stream_with_retry(
+            ScriptedProvider(turns), ask(MODEL, "x"), cancel, policy, [(other, MODEL)]
+        )
+    )
+    assert any(isinstance(event, FellBack) for event in events)
+    with pytest.raises(RateLimited, match="in 9 d 6 h"):
+        list(
+            stream_with_retry(
+                ScriptedProvider([failing(429, retry_after=222 * 3_600)]),
+                ask(MODEL, "x"),
+                cancel,
+                policy,
+            )
+        )
 
 
 def test_pauses_grow_and_stay_bounded():

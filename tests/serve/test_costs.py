@@ -34,3 +34,24 @@ def test_a_client_that_does_not_ask_sees_what_it_always_saw(tmp_path):
     frames, state = talk(tmp_path, None)
     assert not any(frame["type"] == "cache_miss" for frame in frames)
     assert set(state) == {"input", "output", "cache_read", "cache_write", "cost_usd"}
+
+
+@pytest.mark.parametrize("flag", [["--wait-for-limit"], ["--durable", "--session", "s.jsonl"]])
+def test_a_usage_limit_is_waited_for_until_it_resets(tmp_path, flag):
+    with (
+        CachingServer() as server,
+        Zot(tmp_path, args=[*FLAGS, server.url, *flag], features=["retries"]) as zot,
+    ):
+        zot.data("prompt", message="status:429 retry-after:7200")
+        waiting = zot.until("retry")[-1]
+        assert waiting["delay_ms"] >= 7_200_000
+        zot.data("abort")
+        assert zot.until("done")[-2]["stop"] == "aborted"
+
+
+def test_the_time_of_a_reset_is_told(tmp_path):
+    with CachingServer() as server, Zot(tmp_path, args=[*FLAGS, server.url]) as zot:
+        frames = zot.prompt("status:429 retry-after:7200")
+        (error,) = [frame["error"] for frame in frames if frame.get("error")]
+        assert "the limit resets at 20" in error
+        assert "in 2 h 0 min; --wait-for-limit waits for it" in error

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,7 +52,10 @@ from zot.text import size_text
 ASK_SECONDS = 3.0
 """Seconds to wait for the provider's model list before doing without it."""
 
-_HEAD = ("provider", "model", "context", "max out", "reasoning", "$/M in", "$/M out", "source")
+_HEAD = (
+    *("provider", "model", "context", "max out", "reasoning"),
+    *("$/M in", "$/M out", "$/M cached", "ends", "source"),
+)
 
 
 def list_models(options: Options) -> int:
@@ -127,8 +131,16 @@ def _row(model: Model) -> tuple[str, ...]:
         "yes" if model.reasoning else "",
         f"{price.input:g}" if price else "?",
         f"{price.output:g}" if price else "?",
+        f"{price.cache_read:g}" if price else "?",
+        _end(model),
         model.source,
     )
+
+
+def _end(model: Model) -> str:
+    """Return the day on which a model ends, or that it has ended."""
+    end = model.deprecation_date
+    return f"ended {end}" if end and end <= time.strftime("%Y-%m-%d") else end
 
 
 # --- zot local -------------------------------------------------------------------------------

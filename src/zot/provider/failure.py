@@ -42,8 +42,22 @@ SIZE_WORDS = (
 SHOWN = 200
 """Characters shown of an unexpected body."""
 MAX_MESSAGE = 2_000
+RESET_HEADER = "anthropic-ratelimit-unified-reset"
+"""Unix time at which the limit of a subscription resets."""
 RETRY_STATUSES = frozenset({408, 409, 425, 529})
 AUTH_STATUSES = frozenset({401, 403})
+
+
+class LimitReset(msgspec.Struct):
+    """Reset of a usage limit in an error of OpenAI's subscriptions."""
+
+    resets_in_seconds: float | None = None
+    resets_at: float | None = None
+    """Unix time."""
+
+
+class LimitBody(msgspec.Struct):
+    error: LimitReset
 
 
 class Unauthorized(errors.Rejected):
@@ -151,8 +165,9 @@ def one_line(text: str, limit: int) -> str:
     return clean if len(clean) <= limit else clean[:limit] + "..."
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds the server asks to wait, from a number or a date; None if invalid."""
+def retry_after(headers: Mapping[str, str], now: float, body: str = "") -> float | None:
+    """Return the seconds the server asks to wait, or until its usage limit resets; None if it does
+    not say so."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name)
         if value is None:
@@ -163,7 +178,32 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
             seconds = seconds_until(value, now)
         if 0 <= seconds < float("inf"):
             return seconds
-    return None
+    reset = headers.get(RESET_HEADER, "")
+    return float(reset) - now if reset.isdigit() and float(reset) > now else _reset_in(body, now)
+
+
+def _reset_in(body: str, now: float) -> float | None:
+    """Return the seconds until the usage limit named in an error body resets."""
+    if "resets_" not in body:
+        return None
+    try:
+        error = msgspec.json.decode(body, type=LimitBody).error
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if error.resets_in_seconds is not None:
+        return max(error.resets_in_seconds, 0.0)
+    return None if error.resets_at is None else max(error.resets_at - now, 0.0)
+
+
+def span(seconds: float) -> str:
+    """Return a time span for people: 45 s, 12 min, 2 h 10 min, 3 d 4 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def seconds_until(date: str, now: float) -> float:

@@ -142,7 +142,7 @@ class HttpAnswer:
         return kind(
             self._owner.redact(f"{name}: http {status}: {message}"),
             status=status,
-            retry_after=failure.retry_after(self.headers, time.time()),
+            retry_after=failure.retry_after(self.headers, time.time(), body),
             request_id=request_id,
         )
 

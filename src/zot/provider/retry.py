@@ -4,6 +4,7 @@ its earlier content is void, as `Retrying.dropped` says.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
 
@@ -12,8 +13,11 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.errors import ProviderError
 from zot.provider import types
+from zot.provider.failure import span
 from zot.text import Frozen
 
+MAX_LIMIT_SECONDS = 8 * 86_400.0
+"""Longest wait for a limit to reset: those of a week are the longest known."""
 BEFORE_CONTENT = (types.Started, types.UsageSeen)
 
 
@@ -24,6 +28,8 @@ class RetryPolicy(Frozen):
     max_delay: float = 20.0
     max_retry_after: float = 60.0
     """Maximum pause in seconds; if a server asks for more, the call fails and the error says so."""
+    wait_for_limit: bool = False
+    """Wait for the reset of a usage limit, however long, unless there is a fallback."""
     attempts_before_fallback: int = 4
     """Maximum attempts with a model when there is a fallback."""
 
@@ -35,12 +41,18 @@ class RetryPolicy(Frozen):
         jitter = backoff * random.uniform(0.0, 0.25)
         return max(backoff, retry_after or 0.0) + jitter
 
-    def final(self, error: ProviderError, attempt: int, most: int) -> ProviderError | None:
-        """Return the error to raise after this attempt of `most`; None: a retry may help."""
+    def final(
+        self, error: ProviderError, attempt: int, most: int, *, is_last: bool = True
+    ) -> ProviderError | None:
+        """Return the error to raise after this attempt of `most`; None: a retry may help.
+        `is_last`: no other model follows."""
         if not error.retryable or attempt >= most:
             return error
-        too_long = (error.retry_after or 0.0) > self.max_retry_after
-        return _too_long(error, self) if too_long else None
+        most_seconds = self.max_retry_after
+        if self.wait_for_limit and is_last:
+            most_seconds = MAX_LIMIT_SECONDS
+        too_long = (error.retry_after or 0.0) > most_seconds
+        return _too_long(error) if too_long else None
 
 
 def stream_with_retry(
@@ -80,7 +92,7 @@ def stream_with_retry(
             except ProviderError as error:
                 if content and not error.retryable:
                     raise
-                final = policy.final(error, attempt, most)
+                final = policy.final(error, attempt, most, is_last=number == len(fallbacks))
                 if final is not None:
                     first_error = first_error or final
                     if number < len(fallbacks):
@@ -94,11 +106,13 @@ def stream_with_retry(
             cancel.sleep(again.delay)
 
 
-def _too_long(error: ProviderError, policy: RetryPolicy) -> ProviderError:
-    """Return the failure with the reason why it was not retried."""
-    text = f"{error} (the server asks to wait {error.retry_after:g} s"
+def _too_long(error: ProviderError) -> ProviderError:
+    """Return the failure with the time at which a call can succeed again."""
+    seconds = error.retry_after or 0.0
+    # With the date, because limits of a week end on another day.
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(time.time() + seconds))
     return type(error)(
-        f"{text}, longer than the {policy.max_retry_after:g} s that zot waits)",
+        f"{error} (the limit resets at {when}, in {span(seconds)}; --wait-for-limit waits for it)",
         status=error.status,
         retry_after=error.retry_after,
         request_id=error.request_id,

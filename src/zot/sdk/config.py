@@ -80,6 +80,7 @@ class Settings(TypedDict, total=False):
     max_seconds: float | None
     idle_timeout: float | None
     max_tries: int | None
+    wait_for_limit: bool | None
     cache: Literal["auto", "short", "long", "off"] | None
     approval_timeout: float | None
     compact_at: float | None

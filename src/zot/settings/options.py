@@ -240,6 +240,9 @@ class Options(Frozen, kw_only=True):
     max_tries: Annotated[int | None, Setting(
         "whole", "how often a failing model call is tried; 1: no retry", "N",
         file="user", default=10, sdk=True)] = None
+    wait_for_limit: Annotated[bool | None, Setting(
+        "switch", "wait until a usage limit resets; durable runs always do", file="user",
+        default=False, sdk=True)] = None
     cache: Annotated[Cache | None, Setting(
         "text", "how long providers keep prompts: auto, short, long, off", "WORD",
         choices=get_args(Cache), file="user", default="auto", sdk=True)] = None

@@ -11,7 +11,7 @@ from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.confinement import JailPolicy, with_words
-from zot.core.hook import Hook
+from zot.core.hook import Hook, Project
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
@@ -24,6 +24,7 @@ from zot.provider.types import Json, Model, Models
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
 from zot.runtime.client import RuntimeClient
+from zot.runtime.denials import Denials, deny_rule
 from zot.runtime.prompt import system_prompt
 from zot.runtime.redact import (
     RedactingModels,
@@ -178,15 +179,12 @@ class Builder:
         unknown_names = wanted.any() or _has_servers(setup, entries)
         builtin = _builtin(plan, self._supervisor, added.tools, unknown_names, owns_helper=is_first)
         servers = McpServers(_mcp_options(setup, self._supervisor, builtin, entries))
-        if approval is not None:
-            approval.use_project(setup.cwd, ProjectRules(setup.around.home, setup.cwd), builtin)
-            approval.also_ask(servers.subject)
+        guards = _guards(setup, approval, builtin, servers)
         skills = find_skills(setup)
-        # The approval is last: a person is not prompted for a call that another guard refuses.
-        last = () if approval is None else (approval,)
         is_task = depth < self._depth
         files = _file_hooks(setup, builtin, lambda: agent.session, added.warn, subagent=is_task)
-        hooks = (*added.hooks, *files, extensions, *_spend_guard(setup, lambda: agent.model), *last)
+        spend = _spend_guard(setup, lambda: agent.model)
+        hooks = (*added.hooks, *files, extensions, *spend, *guards)
         agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
         task = _tasks(setup.options, self._agents, depth)
         swarm = _swarm(setup) if is_first else ()
@@ -445,6 +443,21 @@ def _has_servers(setup: Setup, entries: Mapping[str, Json]) -> bool:
     """Return whether there can be tools of MCP servers, whose names are not known yet."""
     reads_files = setup.options.mcp is not False
     return bool(entries) or (reads_files and any(map(os.path.exists, _server_files(setup))))
+
+
+def _guards(
+    setup: Setup, approval: Approval | None, files: BuiltinTools, servers: McpServers
+) -> tuple[Hook, ...]:
+    """Return the guards by rules. The approval is last: a person is not prompted for a call that
+    another guard refuses."""
+    project = Project(setup.cwd, setup.around.environ)
+    rules = ProjectRules(setup.around.home, setup.cwd)
+    denials = Denials([deny_rule(text) for text in setup.options.deny], rules, project)
+    if approval is None:
+        return (denials,)
+    approval.use_project(project, rules, files)
+    approval.also_ask(servers.subject)
+    return (denials, approval)
 
 
 def _check_approve(options: Options, known: Sequence[str]) -> None:

@@ -124,7 +124,7 @@ class ClientCommands:
         args: dict[str, Json] | None = None,
     ) -> None:
         """Answer an ApprovalRequest. `reason` tells the model why a call is denied; `pattern` is
-        the rule that `allow_project` stores; `args` replace the arguments of the model."""
+        the rule that decisions for the project store; `args` replace the arguments of the model."""
         self._tell(wire.Approve(request_id, decision, reason, pattern, args))
 
     def approvals(self) -> tuple[shapes.ApprovalShape, ...]:

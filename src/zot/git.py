@@ -146,6 +146,10 @@ class Git:
             for name, _, value in (pair.partition("\n"),)
         ]
 
+    def has_submodules(self) -> bool:
+        """Return whether the index holds other repositories."""
+        return any(row.startswith("160000") for row in self.names("ls-files", "--stage", "-z"))
+
     def _run(
         self, words: tuple[str, ...], env: Mapping[str, str], stdin: bytes
     ) -> subprocess.CompletedProcess[bytes]:

@@ -30,7 +30,7 @@ TOOL = {
     "match": "tool",
     "thinking": "hm",
     "text": "look",
-    "tools": [{"name": "bash", "args": {"command": "echo out"}}],
+    "tools": [{"name": "bash", "args": {"command": "echo out; touch out"}}],
     "usage": {"input": 20, "output": 4},
 }
 TURNS = [
@@ -166,10 +166,10 @@ class Acpx:
 def test_acpx_runs_prompts_and_sessions(place: Place, cache: Path) -> None:
     acpx = Acpx(place, cache)
     allowed = acpx("--approve-all", "exec", "tool")
-    assert "echo out (completed)" in allowed
+    assert "echo out; touch out (completed)" in allowed
     assert "[done] end_turn" in allowed
     denied = acpx("--deny-all", "exec", "tool", code=PERMISSION_DENIED)
-    assert "echo out (failed)" in denied
+    assert "echo out; touch out (failed)" in denied
     events = acpx("--approve-all", "--format", "json", "exec", "tool")
     assert '"sessionUpdate":"tool_call"' in events
 

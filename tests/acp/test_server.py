@@ -121,10 +121,7 @@ def test_a_prompt_with_thoughts_tools_and_diffs(acp: Start) -> None:
     assert calls[0]["content"][0]["oldText"] is None
     assert calls[1]["content"][0]["newText"] == "one\n2\n"
     kinds = [option["kind"] for option in asked[0]["params"]["options"]]
-    assert kinds == ["allow_once", "allow_always", "allow_always", "reject_once"]
-    # A client that keeps one option a kind keeps the last one: it must not be the lasting one.
-    chosen = {option["kind"]: option["optionId"] for option in asked[0]["params"]["options"]}
-    assert chosen["allow_always"] == "allow_always"
+    assert kinds == ["allow_once", "allow_always", "reject_once", "reject_always"]  # one a kind
 
 
 def test_no_lasting_rule_for_what_reads_like_a_pattern(acp: Start) -> None:
@@ -133,7 +130,7 @@ def test_no_lasting_rule_for_what_reads_like_a_pattern(acp: Start) -> None:
         client.prompt(client.new(), "go")
         first, second = client.requests("session/request_permission")
     names = [option["name"] for option in first["params"]["options"]]
-    assert names == ["Allow", "Allow bash in this session", "Deny"]
+    assert names == ["Allow", "Deny"]
     assert "Always allow 'rm -r build' in this project" in str(second["params"]["options"])
 
 
@@ -176,17 +173,28 @@ def test_an_error_to_a_permission_request_is_a_no(acp: Start) -> None:
 
 
 def test_always_allowed_is_asked_once(acp: Start) -> None:
-    calls = [("bash", {"command": "echo one"}), ("bash", {"command": "echo two"})]
-    with acp(tools("go", *calls), HELLO, decide="allow_always") as client:
+    turn = tools("go", ("bash", {"command": "touch one"}), ("bash", {"command": "touch two"}))
+    with acp(turn, HELLO, decide="allow_always") as client:
         client.prompt(client.new(), "go")
         assert len(client.requests("session/request_permission")) == 1
+    with acp(turn, HELLO, decide="reject_once") as client:
+        client.prompt(client.new(), "go")
+        assert client.requests("session/request_permission") == []
 
 
-def test_what_is_allowed_for_the_project_is_not_asked_again(acp: Start) -> None:
-    turn = tools("go", ("bash", {"command": "echo one"}), ("bash", {"command": "echo one"}))
-    with acp(turn, HELLO, decide="allow_project") as client:
+def test_always_denied_is_asked_once_and_wins(acp: Start) -> None:
+    turn = tools("go", ("bash", {"command": "touch one"}), ("bash", {"command": "touch two"}))
+    with acp(turn, HELLO, decide="reject_always") as client:
         client.prompt(client.new(), "go")
         assert len(client.requests("session/request_permission")) == 1
+    with acp(turn, HELLO, args=["--yolo"]) as client:
+        client.prompt(client.new(), "go")
+        assert client.requests("session/request_permission") == []
+    assert not list(client.cwd.glob("*o*"))
+
+
+def test_commands_that_only_read_are_not_asked_about(acp: Start) -> None:
+    turn = tools("go", ("bash", {"command": "ls -la | head -3 && cat a.txt 2>/dev/null"}))
     with acp(turn, HELLO, decide="reject_once") as client:
         client.prompt(client.new(), "go")
         assert client.requests("session/request_permission") == []

@@ -11,7 +11,7 @@ from support.rpc import Zot
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved, Event
-from zot.core.hook import ALLOW, Allow, Block, HookContext, Rule
+from zot.core.hook import ALLOW, Allow, Block, HookContext, Project, Rule
 from zot.core.source import Question
 from zot.errors import Cancelled, CommandError, ConfigError
 from zot.provider.types import Model, ToolCall
@@ -32,7 +32,7 @@ class Answers(RuntimeClient):
 
 
 ANSWERS = Answers()
-RUN = ToolCall("c1", "bash", {"command": "ls"})
+RUN = ToolCall("c1", "bash", {"command": "make"})
 READ = ToolCall("c2", "read", {"path": "a"})
 
 
@@ -71,7 +71,7 @@ def test_a_client_allows() -> None:
     assert verdict == Allow("user")
     request, resolved = events
     assert isinstance(request, ApprovalRequest)
-    assert (request.call, request.preview) == (RUN, "ls")
+    assert (request.call, request.preview) == (RUN, "make")
     assert resolved == ApprovalResolved(request.id, "c1", "allow", "client")
 
 
@@ -191,7 +191,7 @@ def test_a_reckless_model_is_asked_about_whatever_else_is_asked_for() -> None:
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (RUN, "ls"),
+        (RUN, "make"),
         (ToolCall("1", "write", {"path": "a", "content": "é"}), "a (2 bytes)\né"),
         (
             ToolCall("1", "edit", {"path": "a", "edits": [{"oldText": "x\ny", "newText": "z"}]}),
@@ -479,5 +479,5 @@ class Broken:
 def test_rules_that_cannot_be_read_allow_nothing() -> None:
     approval = Approval(terminal=lambda *_: None)
     approval.use_model(Model("m", "p", "scripted", ask="always"))
-    approval.use_project("/", Broken(), None)
+    approval.use_project(Project("/", {}), Broken(), None)
     assert isinstance(decided(approval)[0], Block)

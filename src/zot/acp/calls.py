@@ -42,9 +42,9 @@ MAX_PLAN = 200
 PERMISSION = "session/request_permission"
 DECISIONS: dict[str, Decision] = {
     "allow_once": "allow",
-    "allow_always": "allow_session",
-    "allow_project": "allow_project",
+    "allow_always": "allow_project",
     "reject_once": "deny",
+    "reject_always": "deny_project",
 }
 MAX_BUTTONS = 20
 
@@ -191,17 +191,13 @@ def permission(
     )
     options = [
         shapes.PermissionOption("allow_once", "Allow", "allow_once"),
-        shapes.PermissionOption(
-            "allow_always", f"Allow {call.name} in this session", "allow_always"
-        ),
         shapes.PermissionOption("reject_once", "Deny", "reject_once"),
     ]
-    if request.pattern:
-        # Before the one for the session: clients with one key per kind choose the last option of a
-        # kind, which must not be the permanent one.
+    if request.pattern:  # one option of each kind: clients have one key per kind
         pattern = shortened(request.pattern, 60)
-        always = f"Always allow {pattern!r} in this project"
-        options.insert(1, shapes.PermissionOption("allow_project", always, "allow_always"))
+        always, never = (f"{word} {pattern!r} in this project" for word in ("Always allow", "Deny"))
+        options.insert(1, shapes.PermissionOption("allow_always", always, "allow_always"))
+        options.append(shapes.PermissionOption("reject_always", never, "reject_always"))
     return shapes.PermissionParams(session_id, shown, tuple(options))
 
 

@@ -18,7 +18,7 @@ NOT_FOUND = -32002
 ToolKind = Literal["read", "edit", "search", "execute", "other"]
 CallStatus = Literal["pending", "in_progress", "completed", "failed"]
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "cancelled"]
-OptionKind = Literal["allow_once", "allow_always", "reject_once"]
+OptionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
 JsonObject = dict[str, Any]
 
 

@@ -118,9 +118,11 @@ def _trust(arguments: argparse.Namespace) -> None:
 
 
 def approvals(argv: Sequence[str]) -> int:
-    actions = Subcommands("approvals", "Tool calls that run without a question in a project.")
+    actions = Subcommands(
+        "approvals", "Tool calls that run without a question in a project, or never."
+    )
     # fmt: off
-    actions.add("list", _list_rules, "list the allowed calls", CWD,
+    actions.add("list", _list_rules, "list the allowed and denied calls", CWD,
                 flag("--all", help="of all projects"), json_flag())
     actions.add("remove", _remove_rule, "ask again from now on", CWD,
                 arg("tool", help="bash, write, ...; as the list shows it"),
@@ -140,7 +142,10 @@ def _list_rules(options: argparse.Namespace) -> None:
     for place, rules in sorted(allowed.items()):
         for rule in rules:
             row = {"project": place, "tool": rule.tool, "pattern": rule.pattern}
-            text = f"{rule.tool:<8} {rule.pattern}" + ("" if project else f"    ({place})")
+            if rule.deny:
+                row["decision"] = "deny"
+            never = "    (denied)" if rule.deny else ""
+            text = f"{rule.tool:<8} {rule.pattern}{never}" + ("" if project else f"    ({place})")
             say_either(options, row, text)
 
 
@@ -150,7 +155,7 @@ def _remove_rule(options: argparse.Namespace) -> None:
     if pattern is None:
         doomed = [rule for rule in rules.all() if rule.tool == tool]
     else:
-        doomed = [Rule(tool, pattern)]
+        doomed = [Rule(tool, pattern), Rule(tool, pattern, deny=True)]
     if not [rule for rule in doomed if rules.remove(rule)]:
         what = tool if pattern is None else f"{pattern!r} for {tool}"
         raise ConfigError(

@@ -197,7 +197,7 @@ class ApprovalRequest(Frozen):
     preview: str
     timeout: float
     pattern: str = ""
-    """Default pattern for `allow_project`."""
+    """Default pattern for `allow_project` and `deny_project`."""
     diff: str = ""
     """Diff of the file that the call would change; empty: none, or the call would fail."""
     line: int = 0

@@ -4,7 +4,7 @@ the permanent approval rules of a project.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeVar
 
 from zot.bugs import report_bug
@@ -173,13 +173,32 @@ def asked(ask: Callable[[], Verdict]) -> Verdict | Block:
 # --- approval rules ----------------------------------------------------------------------------
 
 
-class Rule(Frozen):
-    """Calls of a tool that run without approval."""
+ANY = "*"
+"""Pattern for all calls of a tool."""
+
+
+class Rule(Frozen, omit_defaults=True):
+    """Calls of a tool that run without approval, or never."""
 
     tool: str
     """`write` covers `edit` too."""
     pattern: str
     """Pattern of a command or path; see runtime/rules.py."""
+    deny: bool = False
+    """The calls never run; wins over all rules that allow."""
+
+
+def nothing_hidden(path: str) -> bool:
+    return False
+
+
+class Project(Frozen):
+    """Where rules apply."""
+
+    cwd: str
+    environ: Mapping[str, str]
+    hidden: Callable[[str], bool] = nothing_hidden
+    """Whether the model must not see a file, by its absolute path."""
 
 
 class Rules(Protocol):

@@ -16,16 +16,28 @@ from msgspec.structs import replace
 
 from zot.cancel import Cancel
 from zot.core.events import ApprovalRequest, ApprovalResolved
-from zot.core.hook import ALLOW, Allow, Block, Decider, Hook, HookContext, ReplaceArgs, Rule, Rules
+from zot.core.hook import (
+    ALLOW,
+    ANY,
+    Allow,
+    Block,
+    Decider,
+    Hook,
+    HookContext,
+    Project,
+    ReplaceArgs,
+    Rule,
+    Rules,
+)
 from zot.errors import Cancelled, CommandError, ConfigError, NotFoundError
 from zot.provider.types import Json, Model, ToolCall
-from zot.runtime import rules as patterns
 from zot.runtime.client import RuntimeClient
 from zot.text import Frozen
 
 if TYPE_CHECKING:
     from zot.core.changes import Files
     from zot.runtime.durable import Durable
+    from zot.runtime.rules import Judge
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """Built-in tools that can change something; the default set that needs approval."""
@@ -38,7 +50,7 @@ MAX_PREVIEW = 2_000
 
 ApprovalMode = Literal["ask", "ask_all", "yolo"]
 """ask: as configured; ask_all: before every tool; yolo: never."""
-Decision = Literal["allow", "deny", "allow_session", "allow_project"]
+Decision = Literal["allow", "deny", "allow_session", "allow_project", "deny_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
 
@@ -47,7 +59,7 @@ class Verdict(Frozen):
     reason: str = ""
     """Reason of a denial, shown to the model."""
     pattern: str = ""
-    """Pattern that `allow_project` allows; empty: the one offered in the request."""
+    """Pattern of the rule that `allow_project` or `deny_project` makes; empty: the offered one."""
     args: dict[str, Json] | None = None
     """Arguments that replace the model's; None: unchanged."""
 
@@ -101,7 +113,7 @@ class Approval(Hook):
         self._subjects: list[Subject] = []
         self._rules: Rules | None = None
         self._files: Files | None = None
-        self._cwd = ""
+        self._project = Project("", {})
         self._lock = threading.Lock()
         self._count = 0
         self._open: OpenApproval | None = None
@@ -120,9 +132,9 @@ class Approval(Hook):
         """Set the model that makes the calls."""
         self._model_asks = model.ask
 
-    def use_project(self, cwd: str, rules: Rules, files: Files | None) -> None:
-        """Set the project: working directory, permanent rules, and access to files for diffs."""
-        self._cwd, self._rules, self._files = cwd, rules, files
+    def use_project(self, project: Project, rules: Rules, files: Files | None) -> None:
+        """Set the project: where it is, its permanent rules, and access to files for diffs."""
+        self._project, self._rules, self._files = project, rules, files
 
     def also_ask(self, subject: Subject) -> None:
         """Add a classifier for calls of tools that are not built in."""
@@ -162,26 +174,25 @@ class Approval(Hook):
                 raise NotFoundError(
                     f"no approval {request_id!r} is waiting: it was answered, timed out or aborted"
                 )
-            if verdict.decision == "allow_project":
-                self._keep_rule(question.request.call, verdict.pattern)
+            self._keep_rule(question.request.call, verdict)
             if self._durable is not None:  # recorded before the answer is acknowledged
                 self._durable.answered(question.request, verdict)
             question.answer(verdict)
 
     def rules(self) -> list[Rule]:
-        """Return the rules that allow calls without asking, of the project and this session."""
+        """Return the rules that allow or deny calls, of the project and this session."""
         for_session = [Rule(tool, SESSION) for tool in sorted(self._remembered)]
         return [*(self._rules.all() if self._rules is not None else ()), *for_session]
 
     def remove_rule(self, tool: str, pattern: str) -> None:
         """Remove a rule. Raises CommandError when there is no such rule."""
-        rule = Rule(tool, pattern)
-        if rule.pattern == SESSION and rule.tool in self._remembered:
-            self._remembered.discard(rule.tool)
-        elif self._rules is None or not self._rules.remove(rule):
-            raise NotFoundError(
-                f"there is no approval of {rule.pattern!r} for {rule.tool!r} in this project"
-            )
+        if pattern == SESSION and tool in self._remembered:
+            self._remembered.discard(tool)
+            return
+        allowing, denying = Rule(tool, pattern), Rule(tool, pattern, deny=True)
+        rules = self._rules
+        if rules is None or not (rules.remove(allowing) | rules.remove(denying)):
+            raise NotFoundError(f"there is no approval of {pattern!r} for {tool!r} in this project")
 
     def use_durable(self, durable: Durable) -> None:
         """Use a journal so that requests and answers survive the process."""
@@ -217,6 +228,8 @@ class Approval(Hook):
             return ALLOW
         if context.wish == "allow" and self.mode == "ask":
             return Allow("policy")
+        if context.wish != "ask" and self._asks_for_some() and self._judge().reads(call):
+            return Allow("policy")
         id = self._next_id()
         if context.wish != "ask" and self._is_allowed(call):
             context.emit(ApprovalResolved(id, call.id, "allow", "remembered"))
@@ -231,8 +244,8 @@ class Approval(Hook):
             context.emit(question)
             verdict = self._terminal(question, context.cancel)
             context.cancel.check()
-            if verdict is not None and verdict.decision == "allow_project":
-                self._keep_rule(call, verdict.pattern)
+            if verdict is not None:
+                self._keep_rule(call, verdict)
             return self._settle(question, verdict, context)
         return Block(
             f"{call.name} needs an approval and nobody can give it: use the feature `approvals` "
@@ -253,26 +266,52 @@ class Approval(Hook):
         call = self._counted(call)
         if call.name in self._remembered:
             return True
-        if self._rules is None:
-            return False
         try:
-            return any(patterns.covers(rule, call, self._cwd) for rule in self._rules.all())
+            return self._judge().allowed(call, self._all_rules())
         except ConfigError:
             return False  # a broken guard must not allow calls
 
-    def _keep_rule(self, call: ToolCall, pattern: str) -> None:
+    def _all_rules(self) -> list[Rule]:
+        """Return the rules of the project, and what a person allowed to be written for the session:
+        commands with redirections need it. Raises ConfigError: they cannot be read."""
+        may_write = not self._remembered.isdisjoint(("write", "edit"))
+        own = [Rule("write", ANY)] if may_write else []
+        return [*own, *(self._rules.all() if self._rules is not None else ())]
+
+    def _keep_rule(self, call: ToolCall, verdict: Verdict) -> None:
+        """Add the rule that an answer makes for the project, if it makes one."""
+        denies = verdict.decision == "deny_project"
+        if not denies and verdict.decision != "allow_project":
+            return
         if self._rules is None:
             raise NotFoundError("this runtime keeps no approvals for a project")
-        call = self._counted(call)
-        offer = patterns.offered(call, self._cwd)
-        rule = Rule("write" if call.name == "edit" else call.name, pattern) if pattern else offer
-        if rule is None or not patterns.covers(rule, call, self._cwd):
+        call, pattern = self._counted(call), verdict.pattern
+        tool = "write" if call.name == "edit" else call.name
+        offer = self._offer(call)
+        rule = Rule(tool, pattern) if pattern else offer
+        if rule is not None and denies:
+            rule = replace(rule, deny=True)
+        if rule is None or not self._applies(rule, call):
             better = "say which" if offer is None else f"{offer.pattern!r} would"
             raise CommandError(
                 f"the pattern {pattern!r} does not cover this call; {better}",
                 code="invalid_params",
             )
         self._rules.add(rule)
+
+    def _applies(self, rule: Rule, call: ToolCall) -> bool:
+        if rule.deny:
+            return self._judge().denying(call, [rule]) is not None
+        allowing = [old for old in self._all_rules() if not old.deny]
+        return self._judge().allowed(call, [*allowing, rule])
+
+    def _judge(self) -> Judge:
+        from zot.runtime.rules import Judge
+
+        return Judge(self._project)
+
+    def _offer(self, call: ToolCall) -> Rule | None:
+        return self._judge().offered(call, self._all_rules())
 
     def _question(self, id: str, call: ToolCall) -> ApprovalRequest:
         planned = None if self._files is None else self._files.planned(call)
@@ -289,8 +328,15 @@ class Approval(Hook):
     def _offered_pattern(self, call: ToolCall) -> str:
         if self._rules is None:
             return ""
-        offer = patterns.offered(self._counted(call), self._cwd)
+        try:
+            offer = self._offer(self._counted(call))
+        except ConfigError:
+            return ""  # a broken file cannot take another rule
         return "" if offer is None else offer.pattern
+
+    def _asks_for_some(self) -> bool:
+        """Whether calls are asked about by what they do, not by names in the settings."""
+        return self.mode == "ask" and self._tools is None
 
     def _must_ask(self, call: ToolCall) -> bool:
         if self.mode != "ask":
@@ -352,7 +398,8 @@ class Approval(Hook):
         if verdict is None:
             context.emit(ApprovalResolved(id, call.id, "deny", "timeout"))
             return Block(f"not allowed: nobody answered within {self._seconds:g} s", "policy")
-        decision: Literal["allow", "deny"] = "deny" if verdict.decision == "deny" else "allow"
+        denies = verdict.decision in ("deny", "deny_project")
+        decision: Literal["allow", "deny"] = "deny" if denies else "allow"
         context.emit(ApprovalResolved(id, call.id, decision, source))
         if decision == "deny":
             because = verdict.reason or "no reason given"

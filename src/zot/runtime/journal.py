@@ -115,7 +115,7 @@ class QuestionAsked(Row, tag="question_asked"):
 class QuestionAnswered(QuestionAsked, tag="question_answered"):
     """Written before the answer takes effect. Valid for these arguments only."""
 
-    decision: Literal["allow", "deny", "allow_session", "allow_project"]
+    decision: Literal["allow", "deny", "allow_session", "allow_project", "deny_project"]
     reason: str = ""
     tool: str = ""
     changed: dict[str, Json] | None = None

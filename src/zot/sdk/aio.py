@@ -363,11 +363,12 @@ class AsyncRuntime:
         pattern: str = "",
         args: dict[str, Json] | None = None,
     ) -> Awaitable[None]:
-        """Approve as `Runtime.approve`; `allow_project` writes a file that others may lock."""
+        """Approve as `Runtime.approve`; decisions for the project write a file that others may
+        lock."""
         work = partial(
             self._runtime.approve, request_id, decision, reason, pattern=pattern, args=args
         )
-        return _written("approve", work) if decision == "allow_project" else Made(work())
+        return _written("approve", work) if decision.endswith("_project") else Made(work())
 
     def remove_approval(self, tool: str, pattern: str) -> Awaitable[None]:
         """Remove a rule as `Runtime.remove_approval` does."""

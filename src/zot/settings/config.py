@@ -91,7 +91,7 @@ def _strongest(name: str, layers: Sequence[Mapping[str, Value]]) -> Value:
         rows = zip(layers[:-1], below, strict=False)
         layers = [*(layer for layer, provider in rows if provider == below[0]), layers[-1]]
     first = next(layer[name] for layer in layers if name in layer)
-    if name != "deny_read":
+    if not FILE_SETTINGS[name].adds:
         return first
     every = dict.fromkeys(part for layer in layers if name in layer for part in layer[name].value)
     return Value(tuple(every), first.source, first.where)  # each source can only hide more

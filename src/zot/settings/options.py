@@ -104,6 +104,8 @@ class Setting(Frozen):
     file: Literal["", "user", "project", "narrow"] = ""
     """Allowed in config.json and as a variable. "user": in a project's file only if trusted;
     "narrow": a project's file may only make the user's value stricter."""
+    adds: bool = False
+    """Values of all sources count together: a project cannot take away what the user set."""
     default: Json = None
     choices: tuple[str, ...] = ()
     """The only allowed texts; empty: any."""
@@ -191,6 +193,9 @@ class Options(Frozen, kw_only=True):
         "words", "ask before these tools run (all: every tool)", "a,b",
         fixed={"--no-yolo": ("all",)}, file="user")] = None
     yolo: Annotated[bool, Setting("switch", "never ask")] = False
+    deny: Annotated[tuple[str, ...], Setting(
+        "list", "never run calls like this one, e.g. 'bash rm *'; may be repeated", "TOOL PATTERN",
+        file="project", adds=True, sdk=True)] = ()
     approval_timeout: Annotated[float | None, Setting(
         "time", "how long a question waits for the client's answer", "S|none",
         file="user", default=300, sdk=True)] = None
@@ -205,7 +210,7 @@ class Options(Frozen, kw_only=True):
         file="narrow", sdk=True)] = ()
     deny_read: Annotated[tuple[str, ...], Setting(
         "list", "hide files from all tools, e.g. '.env*'; may be repeated", "GLOB",
-        file="narrow", sdk=True)] = ()
+        file="narrow", adds=True, sdk=True)] = ()
     ext: Annotated[tuple[str, ...], Setting(
         "list", "load an extension; may be repeated", "DIR", flags=("-e", "--ext"),
         pi={"--extension": "--ext"}, sdk=True, keyword="extensions")] = ()

@@ -300,17 +300,17 @@ class Approve(Command, tag="approve"):
     """Answer an `approval_request`."""
 
     request_id: str
-    decision: Literal["allow", "deny", "allow_session", "allow_project"]
+    decision: Literal["allow", "deny", "allow_session", "allow_project", "deny_project"]
     reason: str = ""
     """Reason for a denial, shown to the model."""
     pattern: str = ""
-    """Pattern that `allow_project` stores; empty: the one the request offered."""
+    """Pattern that `allow_project` or `deny_project` stores; empty: the one the request offered."""
     args: dict[str, Json] | None = None
     """Arguments to run the tool with, replacing the model's."""
 
 
 class GetApprovals(Command, tag="get_approvals"):
-    """List the rules for calls that run without approval, in the project or this session."""
+    """List the rules for calls that run without approval, or never, here or in this session."""
 
 
 class RemoveApproval(Command, tag="remove_approval"):

@@ -305,7 +305,7 @@ class ApprovalRequest(OfQuestion, tag="approval_request"):
     preview: str
     timeout_ms: int
     pattern: str = ""
-    """Pattern that `allow_project` would store, unless the answer has another one."""
+    """Pattern that `allow_project` or `deny_project` would store, unless the answer has another."""
     diff: str = ""
     """Diff of the change that the call would make to its file."""
     line: int = 0

@@ -84,7 +84,7 @@ class SessionExported(Frozen):
 
 
 class ApprovalShape(Rule):
-    """Rule for calls that run without approval."""
+    """Rule for calls that run without approval, or never (`deny`)."""
 
 
 class Approvals(Frozen):

@@ -196,6 +196,8 @@ ASKING = {
     "sdk/config.py": "the root of an embedder's runtime",
     "client.py": "starts `zot rpc` with the environment of its caller",
     "conformance/kit.py": "starts the server that is examined",
+    "conformance/escapes.py": "starts the sandbox that is examined",
+    "conformance/jail.py": "puts what it makes into the user's home directory",
     "testing/harness.py": "starts the extension that is examined",
     "provider/http.py": "the proxy belongs to the machine, as the certificates do",
     "provider/connection.py": "so do the certificates: OpenSSL reads the variable itself",

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict, replace
 
 from zot.core.agent import Agent, AgentSettings, Limits
-from zot.core.confinement import JailPolicy, with_words
 from zot.core.hook import Hook, Project
 from zot.core.session import Session
 from zot.core.tool import Tool
 from zot.errors import ConfigError
 from zot.extensions.source import ExtensionOptions, Extensions, SharedHosts
-from zot.home import SWARM_TOKEN, user_dir
+from zot.home import SWARM_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level
 from zot.provider.retry import RetryPolicy
@@ -40,6 +39,7 @@ from zot.runtime.sources import GivenTools
 from zot.settings.agents import SWARM, agent_plan, trusts_project
 from zot.settings.agents import agent_words as agent_words
 from zot.settings.options import Options, chosen
+from zot.settings.policy import policy_of
 from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import ProjectRules, trust_path
@@ -341,23 +341,6 @@ def _durable(setup: Setup, agent: Agent) -> Durable | None:
     return Durable(agent, on_crash=chosen(options, "on_crash"))
 
 
-def _policy(setup: Setup) -> JailPolicy:
-    options, around = setup.options, setup.around
-    user = user_dir(around.environ)
-    written = (
-        path.replace("~", user, 1) if path[:2] in ("~", "~/") else path
-        for path in options.allow_write
-    )
-    return with_words(
-        JailPolicy(
-            project_only=options.jail_read == "project",
-            allow_write=tuple(map(around.absolute, written)),
-            deny_read=options.deny_read,
-        ),
-        options.jail or False,
-    )
-
-
 # --- tools -----------------------------------------------------------------------------------
 
 
@@ -385,7 +368,7 @@ def _builtin(
         names,
         setup.secret_names(),
         supervisor,
-        policy=_policy(setup),
+        policy=policy_of(options, setup.around),
         owns_helper=owns_helper,
         every=plan.wrapping.replays,
     )

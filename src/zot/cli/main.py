@@ -43,7 +43,8 @@ SUBCOMMANDS = {
     "skills": ("cli.skills:main", "instructions that the agent can look up"),
     "docs": ("cli.docs:main", "read the documentation"),
     "schema": ("cli.schema:main", "print the JSON Schema of the wire"),
-    "conformance": ("conformance.cli:main", "check any implementation of the wire"),
+    "conformance": ("conformance.cli:main", "check any implementation of the wire, any sandbox"),
+    "jail": ("cli.jail:main", "run a command in the jail; check what it holds"),
 }
 """Name -> (module and function, help). The function is called with the words of the command line,
 beginning with the name, and returns the exit code.

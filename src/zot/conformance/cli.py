@@ -38,6 +38,8 @@ into the command: nothing is added then.
 
 Exit code: 0 every must holds, 1 some do not, 2 wrong usage.
 
+`zot conformance --jail` tries a sandbox for commands instead; see its --help.
+
   zot conformance -- zot rpc
   zot conformance -- node my-server.js --url {url} --key {key}
 """
@@ -46,6 +48,11 @@ Exit code: 0 every must holds, 1 some do not, 2 wrong usage.
 def main(argv: Sequence[str]) -> int:
     at = argv.index("--") if "--" in argv else len(argv)
     words, command = list(argv[1:at]), list(argv[at + 1 :])
+    if "--jail" in words:
+        from zot.conformance import jail  # another kit, which needs none of this one
+
+        words.remove("--jail")
+        return jail.main(words, command)
     if "-h" in words or "--help" in words:
         sys.stdout.write(HELP)
         return 0

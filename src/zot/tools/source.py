@@ -63,7 +63,7 @@ class BuiltinTools(ReadySource):
         self._later = [
             registry.BackgroundTool(name, self._background) for name in registry.BACKGROUND
         ]
-        self.set_jail(policy.words)
+        self._use(policy)
 
     # --- ToolSource --------------------------------------------------------------------------
 
@@ -124,8 +124,10 @@ class BuiltinTools(ReadySource):
 
     def set_jail(self, words: JailWords) -> None:
         policy = with_words(self._policy, words)
-        if self._tools and policy == self._policy:
-            return
+        if policy != self._policy:
+            self._use(policy)
+
+    def _use(self, policy: JailPolicy) -> None:
         environ, home = self._around.environ, self._around.home
         place = registry.SharedPlace(self._cwd, environ, home=home, policy=policy)
         self._tools = registry.builtin_tools(

@@ -17,6 +17,7 @@ from zot.errors import (
     ConfigError,
     NetworkError,
     ProviderError,
+    RateLimited,
     Rejected,
     StreamIdle,
 )
@@ -25,6 +26,7 @@ from zot.provider.address import quoted
 from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.cachewatch import CacheWatch, SentRequest, sent
 from zot.provider.http import BOM, Http, HttpAnswer, Splitter
+from zot.provider.keys import Keys
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
 from zot.provider.repair import repaired
 from zot.provider.turns import EncodedTurns, bound
@@ -62,6 +64,7 @@ class ModelClient:
         self._wire = wire
         self._api = api
         self._key = key
+        self._keys = Keys()
         self._http = http
         self._lock = Lock()
         self._encoded: EncodedTurns | None = None
@@ -102,6 +105,9 @@ class ModelClient:
         with self._http.exchange(self._head(request, quirks), body, cancel) as answer:
             try:
                 check_head(self.name, answer)
+            except RateLimited as error:
+                self._keys.rest(self._key_text(), self._http.secret, error)
+                raise
             except failure.Unauthorized as error:
                 error.args = (f"{error}{self._advice()}",)
                 raise
@@ -157,7 +163,7 @@ class ModelClient:
 
     def _head(self, request: Request, quirks: Quirks) -> bytes:
         """Return the head of the HTTP request. The last one is kept: requests mostly repeat it."""
-        key = self._key if isinstance(self._key, str) else self._key()
+        key = self._keys.choose(self._key_text())
         asked = request.model, request.reasoning, bool(request.tools), request.cache_key, key
         last = self._last_head
         if last is None or last[0] != asked:
@@ -168,6 +174,9 @@ class ModelClient:
             last = self._last_head = asked, self._http.head("POST", path, headers)
             self._http.secret = key.strip()
         return last[1]
+
+    def _key_text(self) -> str:
+        return self._key if isinstance(self._key, str) else self._key()
 
     def _headers(self, request: Request, quirks: Quirks, key: str) -> dict[str, str]:
         headers = {

@@ -16,6 +16,7 @@ from zot.provider.assemble import counted
 from zot.provider.client import auth_headers, join_path
 from zot.provider.failure import SHOWN, one_line
 from zot.provider.http import Http
+from zot.provider.keys import split_keys
 from zot.provider.providers import PROVIDERS, ProviderInfo
 from zot.provider.types import Json, Model
 from zot.text import Frozen, prepared
@@ -67,6 +68,7 @@ def live_models(
 
 
 def fetch(http: Http, info: ProviderInfo, key: str) -> tuple[LiveRow, ...]:
+    key = split_keys(key)[0]
     headers = {"accept": "application/json", **info.headers, **auth_headers(info, key)}
     path = "/v1/models"
     if info.api == "anthropic":

@@ -30,6 +30,7 @@ from zot.core.tool import (
 from zot.errors import ProviderError, ToolError, ZotError
 from zot.files import read_bytes
 from zot.provider import types
+from zot.provider.keys import split_keys
 from zot.provider.types import Models
 from zot.text import Frozen, SecretFilter, compiled, mapped, url_passwords, without_secrets
 
@@ -74,7 +75,7 @@ class Redactor:
     process began. A replaced token may still be valid, and stands in backups and old output."""
 
     def __init__(self, values: Iterable[str], home: str, files: Iterable[SecretFile] = ()) -> None:
-        self._given = frozenset(filter(is_secret, values))
+        self._given = frozenset(filter(is_secret, _with_parts(values)))
         auth_file = SecretFile((os.path.join(home, "auth.json"),), lambda: _stored_secrets(home))
         self._files = (auth_file, *files)
         self._read: dict[SecretFile, tuple[object, frozenset[str]]] = {}
@@ -118,7 +119,7 @@ class Redactor:
         before, secrets = self._read.get(file, (None, frozenset()))
         if now != before:
             try:
-                found = set(filter(is_secret, file.read())) if any(now) else set()
+                found = set(filter(is_secret, _with_parts(file.read()))) if any(now) else set()
             except (ZotError, OSError):
                 found = set()
             secrets = _remember(file.paths, found)
@@ -136,6 +137,14 @@ def _remember(paths: tuple[str, ...], found: set[str]) -> frozenset[str]:
         while len(seen) > max(MAX_SEEN, len(found)):
             del seen[next(iter(seen))]
         return frozenset(seen)
+
+
+def _with_parts(values: Iterable[str]) -> Iterator[str]:
+    """Yield the values, and each of several keys in one of them."""
+    for value in values:
+        yield value
+        if "," in value:
+            yield from split_keys(value)
 
 
 def is_secret(text: str) -> bool:

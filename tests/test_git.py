@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from support.bwrap import needs_bwrap
 
 from zot.git import Git, GitError
 from zot.swarm.checkout import WorktreeError
@@ -394,3 +395,50 @@ def test_a_link_in_place_of_an_unreadable_directory_is_not_followed(tmp_path):
     reopen_all(str(inside))
     assert oct(outside.stat().st_mode & 0o777) == "0o500"
     assert oct((outside / "f").stat().st_mode & 0o777) == "0o0"
+
+
+# --- behind a wall -------------------------------------------------------------------------------
+
+
+@needs_bwrap
+@pytest.mark.parametrize("jailed", [True, False])
+def test_a_program_that_runs_in_a_jailed_tree_writes_nothing_elsewhere(tmp_path, jailed):
+    """A filter of the user's own stands for one that zot does not know of."""
+    work, home, outside = tmp_path / "work", tmp_path / "home", tmp_path / "outside"
+    for folder in (work, home, outside):
+        folder.mkdir()
+    (work / ".gitattributes").write_text("* filter=x\n")
+    git(work, "init", "-q")
+    git(work, "add", "-A")
+    git(work, "commit", "-qm", "first")
+    trees = Worktrees({**ENVIRONMENT, "HOME": str(home)})
+    tree = trees.make(str(work), "fix-1", tmp_path / "agents", jailed=jailed)
+    hook = work / ".git/hooks/pre-commit"
+    script = home / "filter"
+    script.write_text(f"#!/bin/sh\ntouch {outside}/ran {hook} {home}/ran; cat\n")
+    script.chmod(0o755)
+    (home / ".gitconfig").write_text(f'[filter "x"]\n\tclean = {script}\n')
+    (Path(tree.path) / "new").write_text("made\n")
+    assert trees.size(tree).files == 1
+    assert trees.commit(tree, "work")
+    assert "made" in trees.diff(tree)
+    assert (outside / "ran").exists() is not jailed
+    assert hook.exists() is not jailed
+    trees.merge(tree, "Merge")
+    assert (work / "new").read_text() == "made\n"
+    assert trees.unsaved(tree, *trees.merge(tree, "Merge")) == ""
+    trees.remove(tree)
+
+
+@needs_bwrap
+def test_a_copy_for_a_jailed_agent_is_compared_and_merged(tmp_path):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/old").write_text("old\n")
+    trees = Worktrees(ENVIRONMENT)
+    tree = trees.make(str(tmp_path / "work"), "fix-1", tmp_path / "agents", jailed=True)
+    (Path(tree.path) / "new").write_text("made\n")
+    assert trees.size(tree).files == 1
+    assert trees.commit(tree, "work")
+    tip, _ = trees.merge(tree, "Merge")
+    assert (tmp_path / "work/new").read_text() == "made\n"
+    trees.remove(tree, tip)

@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,6 +64,10 @@ _VARIABLES = {
     "GIT_NO_LAZY_FETCH": "1",  # older versions do not know it: see _no_protocol
     "LC_ALL": "C",
 }
+_WALL = (
+    *("--unshare-user", "--unshare-net", "--unshare-ipc", "--unshare-pid", "--die-with-parent"),
+    *("--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+)
 _AS_ZOT = {
     "GIT_AUTHOR_NAME": "zot",
     "GIT_AUTHOR_EMAIL": "zot@localhost",
@@ -94,11 +99,14 @@ class Git:
         environment: Mapping[str, str],
         git_dir: str = "",
         held: tuple[int, ...] = (),
+        wall: Sequence[str] = (),
     ) -> None:
-        """`held`: descriptors of locks, inherited by git so that they also last until it ends."""
+        """`held`: descriptors of locks, inherited by git so that they also last until it ends.
+        `wall`: a program with its arguments that runs git confined; see `wall_around`."""
         self.directory = directory
         self._environment = environment
         self._held = held
+        self._wall = wall
         self._place = (f"--git-dir={git_dir}", f"--work-tree={directory}") if git_dir else ()
 
     def run(self, *words: str, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
@@ -155,7 +163,7 @@ class Git:
     ) -> subprocess.CompletedProcess[bytes]:
         command = ("-C", self.directory, *self._place, *words)
         try:
-            return _start(command, self._environment, env, stdin, self._held)
+            return _start(command, self._environment, env, stdin, self._held, self._wall)
         except subprocess.TimeoutExpired as error:
             text = f"git {words[0]} in {self.directory!r} took more than {GIT_SECONDS:.0f} s"
             raise GitError(text) from error
@@ -210,6 +218,7 @@ def _start(
     extra: Mapping[str, str],
     stdin: bytes,
     held: tuple[int, ...],
+    wall: Sequence[str],
 ) -> subprocess.CompletedProcess[bytes]:
     path = _absolute_path(environment)
     program = shutil.which("git", path=path)
@@ -218,7 +227,7 @@ def _start(
     settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
     own = {name: value for name, value in environment.items() if _is_for_git(name, value)}
     return subprocess.run(
-        [program, *settings, *words],
+        [*wall, program, *settings, *words],
         env={**own, "PATH": path, **_VARIABLES, **_no_protocol(), **extra},
         input=stdin,
         capture_output=True,
@@ -226,6 +235,32 @@ def _start(
         pass_fds=held,
         check=False,
     )
+
+
+def wall_around(
+    environment: Mapping[str, str], writable: Sequence[str], protected: Sequence[str]
+) -> list[str]:
+    """Return the words that run git in bubblewrap: without network, and with these directories as
+    the only writable ones. Empty where bubblewrap does not work: then only the settings above keep
+    a repository's programs from running."""
+    program = shutil.which("bwrap", path=_absolute_path(environment))
+    if program is None or not _works(program):
+        return []
+    words = [program, *_WALL]
+    for path in writable:
+        words += ["--bind", path, path]
+    for path in protected:
+        words += ["--ro-bind-try", path, path]
+    return [*words, "--"]
+
+
+@cache
+def _works(program: str) -> bool:
+    try:
+        done = subprocess.run([program, *_WALL, "--", "true"], capture_output=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def _absolute_path(environment: Mapping[str, str]) -> str:

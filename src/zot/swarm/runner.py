@@ -197,6 +197,7 @@ class AgentRunner:
                 self._tree_folder(supervised),
                 base=task.base,
                 shared=task.here,
+                jailed=bool(task.jail),
             )
             supervised.note(rows.TreeMade(tree), sync=True)
             return tree

@@ -7,14 +7,15 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from zot.files import ensure_dir, read_bytes
-from zot.git import MAX_DIFF, Git, GitError, allow, top_level
+from zot.git import MAX_DIFF, Git, GitError, allow, top_level, wall_around
 from zot.swarm.checkout import (
     Checkout,
     MergeConflict,
@@ -57,6 +58,8 @@ class Worktree(TreeOrigin, frozen=True):
     git_dir: str = ""
     """For a copy: repository with its original state, outside of the tree, hidden from the
     agent."""
+    jailed: bool = False
+    """Whether its agent is jailed; git then works in it behind a wall, too."""
 
     @property
     def cwd(self) -> str:
@@ -74,13 +77,26 @@ class Worktrees:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
+        self._walls: dict[str, Sequence[str]] = {}
+        """Walls of the trees of jailed agents, by path."""
 
     # --- making ------------------------------------------------------------------------------
 
     def make(
-        self, directory: str, id: str, folder: Path, *, base: str = "", shared: bool = False
+        self,
+        directory: str,
+        id: str,
+        folder: Path,
+        *,
+        base: str = "",
+        shared: bool = False,
+        jailed: bool = False,
     ) -> Worktree:
         """Make a tree for agent `id` below `folder`; with `shared` use the directory itself."""
+        tree = self._made(directory, id, folder, base, shared)
+        return msgspec.structs.replace(tree, jailed=jailed)
+
+    def _made(self, directory: str, id: str, folder: Path, base: str, shared: bool) -> Worktree:
         directory = os.path.realpath(directory)
         origin = top_level(directory, self._environment)
         has_commits = self._has_commits(origin)
@@ -301,7 +317,18 @@ class Worktrees:
         return Git(directory, self._environment)
 
     def _in(self, tree: Worktree) -> Git:
-        return Git(tree.path, self._environment, tree.git_dir)
+        wall = self._wall_of(tree) if tree.jailed and tree.kind != "shared" else ()
+        return Git(tree.path, self._environment, tree.git_dir, wall=wall)
+
+    def _wall_of(self, tree: Worktree) -> Sequence[str]:
+        """Return the wall of a jailed agent's tree: git writes there and in the repository, but not
+        what decides which programs git runs."""
+        if tree.path not in self._walls:
+            common = Path(tree.git_dir) if tree.git_dir else self.at(tree.origin).common_dir
+            protected = [str(common / name) for name in ("hooks", "config", "config.worktree")]
+            writable = (tree.path, str(common))
+            self._walls[tree.path] = wall_around(self._environment, writable, protected)
+        return self._walls[tree.path]
 
     def _snapshot(self, tree: Worktree) -> TreeSnapshot:
         if not tree.base:
@@ -319,7 +346,7 @@ class Worktrees:
                 Checkout(git).settle()
                 shutil.rmtree(git_dir)
             words = ("clone", "-q", "--bare", "--shared", tree.git_dir, git_dir)
-            self._in(tree).run(*words, env=allow("file"))
+            self.at(str(Path(tree.git_dir).parent)).run(*words, env=allow("file"))
             git.run("config", "core.bare", "false")
             branch = git.line("symbolic-ref", "--short", "HEAD")
             git.run("read-tree", "--empty")

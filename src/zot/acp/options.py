@@ -85,10 +85,10 @@ def set_option(runtime: Runtime, id: str, value: str | bool) -> None:
             runtime.models.set_reasoning(_level(value), while_busy=True, clamp=True)
         case "mode", str():
             set_mode(runtime, value)
-        case "jail", bool():
-            runtime.shell.set_jail(value)
-        case "jail", "on" | "off":
-            runtime.shell.set_jail(value == ON)
+        case "jail", bool() | "on" | "off":
+            on = value in (True, ON)
+            if on != runtime.shell.jailed:  # "on" must not widen a jail that is read-only
+                runtime.shell.set_jail(on)
         case "model" | "reasoning" | "mode" | "jail", _:
             raise CommandError(f"the option {id!r} cannot be {value!r}")
         case _:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from zot.cancel import Cancel
 from zot.core import shell as shells
 from zot.core.confinement import JailReport, JailWords
-from zot.core.session import Body
+from zot.core.session import Body, Custom
 from zot.errors import ConfigError, NotFoundError
 from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.runs import Runs
@@ -123,7 +123,7 @@ class UserShell:
 
     def set_jail(self, words: JailWords) -> None:
         """Set the jail, which confines the tools to the working directory: true, false, or words
-        such as `read-only`.
+        such as `read-only`. A change is recorded in the session.
 
         Raises:
             BusyError: a run is in flight; nothing changes.
@@ -132,8 +132,11 @@ class UserShell:
         if self._shell is None:
             raise ConfigError("there are no built-in tools to keep in a jail")
         with self._runs.idle("set_jail"):
+            before = self._shell.jail_words
             self._shell.set_jail(words)
             self._tools_changed()
+            if self._shell.jail_words != before:  # so that a reader knows what was possible when
+                self._runs.agent.session.append(Custom("jail", {"jail": self._shell.jail_words}))
 
     @property
     def has_background(self) -> bool:

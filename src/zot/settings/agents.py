@@ -114,6 +114,8 @@ def agent_words(setup: Setup) -> tuple[str, ...]:
     # Pass the guards, so that the agent may do no more than this one: its directory is not trusted.
     guards = (*map(setup.around.absolute, options.ext), *project_extensions(setup))
     words += [word for folder in guards for word in ("--ext", folder)]
+    words += [word for pattern in options.deny_read for word in ("--deny-read", pattern)]
+    words += ["--jail-read", options.jail_read] if options.jail_read else []
     if options.tools is not None:
         names = ",".join(name for name in options.tools if name != SWARM)
         words += ["--tools", names] if names else ["--no-tools"]

@@ -1,5 +1,6 @@
 """Levels and words of a jail: what holds without namespaces, and what can be narrowed."""
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,10 @@ from support.tools import call, text
 from zot.core.confinement import JailPolicy
 from zot.core.tool import Tool
 from zot.errors import ConfigError, ToolError
+from zot.home import Surroundings
+from zot.settings.agents import agent_words
+from zot.settings.options import Options
+from zot.settings.resolve import resolve
 from zot.tools.jail import jail, landlock
 from zot.tools.jail.fit import check_writable
 from zot.tools.registry import SharedPlace, SharedSupervisor, builtin_tools
@@ -269,7 +274,8 @@ def test_a_level_that_is_not_full_is_told_with_the_remedy(tmp_path: Path) -> Non
 def test_a_running_session_takes_words(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     write = {"tools": [{"name": "write", "args": {"path": "f", "content": "x"}}]}
-    with Zot(tmp_path, [write, "no", write, "yes"], features=["jail"]) as zot:
+    flags = ["--session", str(tmp_path / "s.jsonl")]
+    with Zot(tmp_path, [write, "no", write, "yes"], args=flags, features=["jail"]) as zot:
         assert zot.data("set_jail", jail="read-only") == {"jail": "read-only"}
         assert zot.data("get_state")["jail"]["mode"] == "read-only"
         zot.prompt("go")
@@ -279,3 +285,21 @@ def test_a_running_session_takes_words(tmp_path: Path) -> None:
         assert zot.data("set_jail", jail=False) == {"jail": False}
         zot.prompt("go")
     assert (tmp_path / "work/f").exists()
+    rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    recorded = [row for row in rows if "jail" in json.dumps(row.get("data", ""))]
+    assert [row["data"]["jail"] for row in recorded] == ["read-only", False]
+
+
+def test_every_version_of_landlock_gets_the_rights_it_knows() -> None:
+    for version in range(1, 10):
+        rights, network, scopes = landlock.handled(version)
+        assert rights.bit_length() == {1: 13, 2: 14, 3: 15, 4: 15}.get(version, 16)
+        assert (bool(network), bool(scopes)) == (version >= 4, version >= 6)
+
+
+def test_agents_of_the_swarm_get_what_is_hidden(tmp_path: Path) -> None:
+    flags = Options(deny_read=(".env", "*.pem"), jail_read="project", provider="scripted")
+    home = str(tmp_path / "home")
+    around = Surroundings(dict(os.environ), home, home, str(tmp_path))
+    words = agent_words(resolve(flags, around))
+    assert words[:6] == ("--deny-read", ".env", "--deny-read", "*.pem", "--jail-read", "project")

@@ -13,8 +13,8 @@ import stat
 import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
 
-from zot.beneath import is_below
 from zot.tools.jail.landlock import CHANGE, READ_DIR, SEE, USE, Rule, abi
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -42,19 +42,19 @@ def rules(bases: Collection[str], kept: Collection[str], writable: Collection[st
     return found
 
 
-def neighbours(kept: Collection[str], folder: str) -> Iterator[str]:
-    """Yield paths that together hold the folder with everything in it except what is kept."""
-    if not any(is_below(secret, folder) for secret in kept):
-        yield folder
-        return
-    try:
-        with os.scandir(folder) as entries:
-            names = [entry.path for entry in entries]
-    except OSError:
-        return  # what cannot be listed cannot be read by these rules either
-    for path in names:
-        if path not in kept:
-            yield from neighbours(kept, path)
+def neighbours(kept: Collection[str], base: str) -> Iterator[str]:
+    """Yield paths that together hold the directory with everything in it except what is kept."""
+    above = {str(parent) for path in kept for parent in PurePosixPath(path).parents}
+    waiting = [base]
+    while waiting:
+        path = waiting.pop()
+        if path in kept:
+            continue
+        if path not in above:
+            yield path
+            continue
+        with suppress(OSError), os.scandir(path) as entries:  # what cannot be listed is kept
+            waiting += [entry.path for entry in entries]
 
 
 @contextmanager

@@ -6,9 +6,9 @@
     python3 dev.py check    all gates, as CI runs them: format, lint, types, all tests with coverage
 
 and, piece by piece: setup, lint, types, suite (all tests, no coverage), cover (with it), matrix
-(tests on the other Pythons of this machine), package (build wheel and sdist, and try them), bench,
-clean. Words that follow go to the tool: `python3 dev.py test tests/wire -k abort` runs just that.
-Set-up happens by itself, in .venv.
+(tests on the other Pythons of this machine), package (build wheel and sdist, and try them), docs
+(the site of the documentation), bench, clean. Words that follow go to the tool: `python3 dev.py
+test tests/wire -k abort` runs just that. Set-up happens by itself, in .venv.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
-CACHES = (".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
+CACHES = ("site", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 # Half of what tests do is to wait for processes: three of them keep two cores busy.
 ON_ALL_CORES = ("-n", str(3 * (os.cpu_count() or 1) // 2), "--dist", "worksteal")
@@ -228,6 +228,14 @@ def package(*words: str) -> None:
     run(BIN / "python", "scripts/package.py", *words)
 
 
+def docs(*words: str) -> None:
+    """Build the documentation as a site, into site/."""
+    if not (BIN / "mkdocs").exists():
+        run(BIN / "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[docs]")
+    run(BIN / "mkdocs", "build", "--strict", "--quiet", *words)
+    print(f"{ROOT / 'site' / 'index.html'}")
+
+
 def clean() -> None:
     for path in (*ROOT.glob(".venv*"), *(ROOT / name for name in CACHES)):
         shutil.rmtree(path, ignore_errors=True)
@@ -239,7 +247,7 @@ def main() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036  the one file that older versions may run
         version = ".".join(map(str, sys.version_info[:3]))
         sys.exit(f"zot needs Python 3.11 or newer; this is {version}: run dev.py with another one")
-    words = (lint, types, test, suite, cover, matrix, check, package, bench)
+    words = (lint, types, test, suite, cover, matrix, check, package, docs, bench)
     tasks = {task.__name__: task for task in words}
     word, rest = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("help", [])
     if word == "try":

@@ -9,7 +9,8 @@ from support.docs import ROOT, blocks, runnable
 
 from zot.testing.fakeserver import FakeServer
 
-PAGES = ("docs/sdk.md", "docs/clients.md", "docs/conformance.md")
+PAGES = ("docs/sdk.md", "docs/clients.md", "docs/conformance.md", "docs/start.md")
+PAGES += ("docs/recipes.md",)
 PYTHON = [block for page in (*PAGES, "README.md") for block in runnable(page, "python")]
 # What replays needs what another example recorded: a test of its own runs the two in their order.
 SHELL = [block for page in PAGES for block in runnable(page, "sh") if "--replay" not in block.text]

@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from support.browser import CHROMIUM, Browser
 from support.docs import ROOT
+from support.patience import PATIENCE
 
 from zot.testing.fakeserver import FakeServer
 
@@ -150,3 +152,41 @@ def test_the_web_page_in_a_browser_shows_the_answer(web, tmp_path):
         assert browser.wait_for(f"{shown}.includes('error: anthropic')")
     finally:
         browser.close()
+
+
+def test_the_bot_answers_each_message_once_whatever_kills_it(environment, tmp_path, server):
+    (tmp_path / "a.question").write_text("say:first")
+    (tmp_path / "b.question").write_text("tries:1 hang:headers say:second")
+    asked = len(server.requests)
+    command = [sys.executable, str(SDK / "bot.py"), str(tmp_path), "anthropic"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as bot:
+        assert bot.stdout.readline() == "a: first\n"
+        server.wait_for(asked + 2, PATIENCE)
+        bot.kill()
+    assert not (tmp_path / "b.answer").exists()
+    done = run(environment, tmp_path, "bot.py", str(tmp_path), "anthropic")
+    assert (done.returncode, done.stdout) == (0, "b: second\n"), done.stderr
+    (tmp_path / "b.answer").unlink()  # killed after the answer and before it was delivered
+    asked = len(server.requests)
+    done = run(environment, tmp_path, "bot.py", str(tmp_path), "anthropic")
+    assert (done.stdout, len(server.requests)) == ("b: second\n", asked)
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("go", 0), ("stop", 1)])
+def test_the_review_in_ci_fails_on_its_verdict(environment, tmp_path, verdict, code):
+    script = tmp_path / "turns.json"
+    script.write_text(json.dumps({"turns": [{"text": f"Fine.\nVERDICT: {verdict}"}]}))
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "a"]):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *identity, *words], cwd=tmp_path, check=True)
+    environment |= {"BASE": "HEAD", "ZOT_BIN": str(Path(sys.executable).parent / "zot")}
+    command = ["sh", str(ROOT / "examples" / "ci" / "review.sh"), "--provider", "scripted"]
+    done = subprocess.run(
+        [*command, "--script", str(script)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, f"VERDICT: {verdict}" in done.stdout) == (code, True), done.stderr

@@ -807,10 +807,11 @@ export interface ZotApprovalResolved {
   parent?: string;
 }
 
-/** Rule for calls that run without approval. */
+/** Rule for calls that run without approval, or never (`deny`). */
 export interface ZotApprovalShape {
   tool: string;
   pattern: string;
+  deny?: boolean;
 }
 
 export interface ZotApprovals {
@@ -823,7 +824,7 @@ export interface ZotApprove {
   agent?: string;
   type: "approve";
   request_id: string;
-  decision: "allow" | "allow_project" | "allow_session" | "deny";
+  decision: "allow" | "allow_project" | "allow_session" | "deny" | "deny_project";
   reason?: string;
   pattern?: string;
   args?: Record<string, unknown> | null;
@@ -1174,7 +1175,7 @@ export interface ZotForkSession {
   id?: string | number;
 }
 
-/** List the rules for calls that run without approval, in the project or this session. */
+/** List the rules for calls that run without approval, or never, here or in this session. */
 export interface ZotGetApprovals {
   /** Feature `agents`: whose it is, or for whom. */
   agent?: string;

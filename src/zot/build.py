@@ -38,6 +38,7 @@ from zot.runtime.sessions import Sessions
 from zot.runtime.sources import GivenTools
 from zot.settings.agents import SWARM, agent_plan, trusts_project
 from zot.settings.agents import agent_words as agent_words
+from zot.settings.hiding import hidden_patterns
 from zot.settings.options import Options, chosen
 from zot.settings.policy import policy_of
 from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup
@@ -362,13 +363,14 @@ def _builtin(
         _check_approve(options, [*(tool.name for tool in own), *NAMES])
         others = (SkillTool.name, TASK, SWARM)
         names = None if names is None else [name for name in names if name not in others]
+    hiding = replace(options, deny_read=hidden_patterns(setup.cwd, options.deny_read))
     return BuiltinTools(
         setup.cwd,
         setup.around,
         names,
         setup.secret_names(),
         supervisor,
-        policy=policy_of(options, setup.around),
+        policy=policy_of(hiding, setup.around),
         owns_helper=owns_helper,
         every=plan.wrapping.replays,
     )
@@ -434,6 +436,11 @@ def _guards(
     """Return the guards by rules. The approval is last: a person is not prompted for a call that
     another guard refuses."""
     project = Project(setup.cwd, setup.around.environ)
+    if patterns := hidden_patterns(setup.cwd, setup.options.deny_read):
+        from zot.tools.place import hidden_paths
+
+        hidden = hidden_paths(patterns, setup.cwd, setup.around.environ)
+        project = replace(project, hidden=hidden.covers)
     rules = ProjectRules(setup.around.home, setup.cwd)
     denials = Denials([deny_rule(text) for text in setup.options.deny], rules, project)
     if approval is None:

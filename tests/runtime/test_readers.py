@@ -9,6 +9,7 @@ import pytest
 from zot.core.hook import Project, Rule
 from zot.provider.types import ToolCall
 from zot.runtime.rules import Judge
+from zot.tools.hidden import HiddenPaths
 
 
 def bash(command: str) -> ToolCall:
@@ -230,6 +231,19 @@ def test_a_file_that_is_called_like_an_option_is_asked_about(project: Path) -> N
     (project / "-ox").touch()
     assert not judge(project).reads(bash("sort *"))
     assert judge(project).reads(bash("sort src/*"))
+
+
+def test_hidden_files_are_asked_about(project: Path) -> None:
+    hidden = HiddenPaths([".env", "src/*.key"], str(project))
+    (project / "other").symlink_to(".env")
+    judge = Judge(Project(str(project), dict(os.environ), hidden.covers))
+    for command in ("ls -la", "cat src/a.py", "git status", "find . -name '.env'"):
+        assert judge.reads(bash(command)) or command.startswith("find")
+    for command in ("cat .env", "cat other", "cat src/*", "cat src/x.key", "cd src && cat ../.env"):
+        (project / "src" / "x.key").touch()
+        assert not judge.reads(bash(command))
+    for command in ("grep -r x .", "rg x", "git show", "git diff"):  # they would show it, too
+        assert not judge.reads(bash(command))
 
 
 # --- rules for parts --------------------------------------------------------------------------

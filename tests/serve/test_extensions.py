@@ -368,7 +368,7 @@ def test_a_guards_word_and_its_arguments_reach_a_subscriber(tmp_path, rpc):
 
 def test_a_question_to_a_person_and_its_answer_reach_a_subscriber(tmp_path, rpc):
     folder = watcher(tmp_path)
-    run = {"tools": [{"name": "bash", "args": {"command": "true"}}]}
+    run = {"tools": [{"name": "bash", "args": {"command": "make"}}]}
     zot = rpc("--ext", str(folder), turns=[run, run, run, BYE])
     zot.ask("hello", features=["approvals"])
     zot.send(type="prompt", id="p", message="go")

@@ -52,7 +52,7 @@ class Place:
         """
         self.cwd = Path(cwd)
         self.environ = environ
-        self.hidden = _hidden(deny_read, cwd, environ) if deny_read else None
+        self.hidden = hidden_paths(deny_read, cwd, environ) if deny_read else None
         self.use_disk(Disk())
 
     def use_disk(self, disk: Disk, roots: Sequence[tuple[str, str]] = ()) -> None:
@@ -180,7 +180,7 @@ class PlacedTool:
         self._place = place
 
 
-def _hidden(patterns: Sequence[str], cwd: str, environ: Mapping[str, str]) -> HiddenPaths:
+def hidden_paths(patterns: Sequence[str], cwd: str, environ: Mapping[str, str]) -> HiddenPaths:
     from zot.tools.hidden import HiddenPaths
     from zot.tools.search.wildcard import BadPattern
 

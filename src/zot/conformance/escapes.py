@@ -21,6 +21,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from zot.git import Git, GitError
 from zot.text import Frozen
 
 Verdict = Literal["held", "escaped", "not tried"]
@@ -180,11 +181,10 @@ def surroundings(where: str) -> Iterator[Around]:
         home, canary = Path(base) / "home", f"canary-{os.urandom(8).hex()}"
         for name in ("project/.git/hooks", "project/sub/.git", ".ssh", "other", "zot"):
             (home / name).mkdir(parents=True)
-        git = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
+        variables = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home)}
         for folder in ("project", "project/sub"):
-            with suppress(OSError):
-                words = ["git", "init", "-q", str(home / folder)]
-                subprocess.run(words, env={**git, "HOME": str(home)}, check=False)
+            with suppress(GitError):
+                Git(str(home / folder), variables).run("init", "-q")
         for name in (".ssh/id_test", "other/code", "outside", "project/file"):
             (home / name).write_text(f"{canary}\n")
         tcp = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

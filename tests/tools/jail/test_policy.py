@@ -97,6 +97,7 @@ OUTSIDE = (
     "unshare -U true",
     "chmod u+s f",
     "cat /proc/$PPID/environ",
+    ": < /dev/ptmx",
 )
 INSIDE = (
     "echo x > new && mkdir d && mv new d/new && rm -r d",

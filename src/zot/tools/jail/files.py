@@ -34,6 +34,7 @@ def rules(bases: Collection[str], kept: Collection[str], writable: Collection[st
     """Return the rules for all but the working directory: `bases` can be read, without `kept`, and
     `writable` can be written."""
     found: list[Rule] = [("/proc", SEE), ("/run/current-system", SEE)]  # the latter: NixOS
+    kept = {*kept, "/dev"}  # root, though without its powers, could read disks there
     for base in bases:
         found += [(path, SEE) for path in neighbours(kept, base)]
     found.append(("/", READ_DIR))  # names only; without it not even `ls /` works

@@ -13,7 +13,7 @@ SRC = Path(__file__).parent.parent / "src" / "zot"
 SMALL = {"errors", "cancel", "bugs", "files", "home", "ledger", "text", "lines", "writer"}
 SMALL |= {"git", "trees", "beneath", "extras", "secret_values", ""}
 CORE = SMALL | {"provider", "core"}
-PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local", "hooks"}
+PARTS = {"tools", "extensions", "mcp", "skills", "sessions", "local", "hooks", "telemetry"}
 ALL = CORE | PARTS | {"settings", "runtime", "build", "wire"}
 # What each room may import beside itself. A room that is not named here may not exist.
 ALLOWED: dict[str, set[str]] = {

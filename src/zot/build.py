@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
+from zot import extras
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook, Project
 from zot.core.session import Session
@@ -41,7 +42,7 @@ from zot.settings.agents import agent_words as agent_words
 from zot.settings.hiding import hidden_patterns
 from zot.settings.options import Options, chosen
 from zot.settings.policy import policy_of
-from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup
+from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup, Wrapping
 from zot.settings.skills import skills_here
 from zot.settings.trust import ProjectRules, trust_path
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
@@ -56,9 +57,17 @@ if TYPE_CHECKING:
     from zot.runtime.durable import Durable
     from zot.swarm.task import Conversation
     from zot.swarm.tool import SwarmSource
+    from zot.telemetry.setup import Telemetry
+    from zot.telemetry.trace import AgentTrace
 
 OWN_FILES = ("models.json", "oauth.json", "config.json", "mcp.json")
 """Files of the user's that may hold secrets, beside auth.json."""
+OTEL_VARIABLES = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    *(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in ("TRACES", "METRICS", "LOGS")),
+    *(f"OTEL_{signal}_EXPORTER" for signal in ("TRACES", "METRICS", "LOGS")),
+)
+"""Variables that turn OpenTelemetry on."""
 
 
 class Additions(Frozen, kw_only=True):
@@ -115,6 +124,7 @@ class Builder:
     def __init__(self, plan: Plan, added: Additions) -> None:
         self._plan = plan
         self._added = added
+        self._telemetry = _telemetry(plan.setup, added.warn)  # before its secrets are wiped
         self._redactor = redactor_for(plan.setup, added.mcp_servers)
         self._supervisor = SharedSupervisor(self._redactor.secrets)
         if added.owns_process:
@@ -129,7 +139,7 @@ class Builder:
         """Levels of agents that the model may open below the first one."""
 
     def first(self, client: RuntimeClient) -> Runtime:
-        return self._build(
+        return self._traced(
             self._plan, client, self._added, self._depth, self._redactor, is_first=True
         )
 
@@ -142,7 +152,7 @@ class Builder:
             own_names = {tool.name for tool in own}
             request = replace(request, tools=tuple(name for name in names if name not in own_names))
         changes = asdict(request)
-        depth = changes.pop("depth")
+        depth, trace = changes.pop("depth"), changes.pop("trace")
         plan = agent_plan(self._plan, **changes)
         approval = None
         if guard is not None:
@@ -157,7 +167,31 @@ class Builder:
         added = replace(self._added, sessions=None, keep=False, tools=own, approval=approval)
         redactor = redactor_for(plan.setup, added.mcp_servers)
         depth = self._depth if depth is None else depth
-        return self._build(plan, client, added, depth, redactor, is_first=False)
+        return self._traced(plan, client, added, depth, redactor, is_first=False, trace=trace)
+
+    def _traced(
+        self,
+        plan: Plan,
+        client: RuntimeClient,
+        added: Additions,
+        depth: int,
+        redactor: Redactor,
+        *,
+        is_first: bool,
+        trace: str = "",
+    ) -> Runtime:
+        """Build one runtime, with spans of its work if OpenTelemetry is set up. `trace`: W3C
+        traceparent of the call that opens it."""
+        if self._telemetry is None:
+            return self._build(plan, client, added, depth, redactor, is_first=is_first)
+        from zot.telemetry.trace import AgentTrace
+
+        watch = AgentTrace(self._telemetry, redactor.text, trace, owns=is_first)
+        plan = replace(plan, wrapping=TracedWrapping(plan.wrapping, watch))
+        added = replace(added, hooks=(watch, *added.hooks))
+        runtime = self._build(plan, client, added, depth, redactor, is_first=is_first)
+        watch.session = lambda: runtime.session.id
+        return runtime
 
     def _build(
         self,
@@ -215,6 +249,21 @@ class Builder:
             named = bool(setup.flags.model or setup.flags.provider)
             runtime.sessions.adopt(model=not named, level=setup.flags.reasoning is None)
         return runtime
+
+
+class TracedWrapping(Wrapping):
+    """A wrapping whose events and tools are traced, too."""
+
+    def __init__(self, inner: Wrapping, watch: AgentTrace) -> None:
+        self._inner, self._watch = inner, watch
+        self.replays = inner.replays
+        self.listeners = (*inner.listeners, watch.listen)
+
+    def models(self, models: Models) -> Models:
+        return self._inner.models(models)
+
+    def tool(self, tool: Tool) -> Tool:
+        return self._watch.tool(self._inner.tool(tool))
 
 
 def _agent(
@@ -285,6 +334,21 @@ def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
     from zot.runtime.spend import SpendGuard
 
     return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
+
+
+def _telemetry(setup: Setup, warn: Callable[[str], None] | None) -> Telemetry | None:
+    """Return the exporters that the standard variables ask for; None: none is set."""
+    environ = setup.around.environ
+    asks = any(environ.get(name) for name in OTEL_VARIABLES)
+    if not asks or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    try:
+        from zot.telemetry.setup import start_telemetry
+    except ImportError:
+        if warn is not None:
+            warn(extras.missing("OpenTelemetry", "opentelemetry-sdk", "otel"))
+        return None
+    return start_telemetry(environ)
 
 
 def _file_hooks(

@@ -16,6 +16,11 @@ from msgspec import Struct
 
 RPC_TOKEN = "ZOTCORE_RPC_TOKEN"
 """Variable with the token that a client must send first; hidden from every child process."""
+OTEL_HEADERS = frozenset(
+    ("OTEL_EXPORTER_OTLP_HEADERS",)
+    + tuple(f"OTEL_EXPORTER_OTLP_{signal}_HEADERS" for signal in ("TRACES", "METRICS", "LOGS"))
+)
+"""Variables with the credentials of a telemetry collector."""
 SWARM_TOKEN = "ZOT_SWARM_TOKEN"
 """Variable with the hub's token, on a machine that only works for the hub."""
 

@@ -194,6 +194,9 @@ class Server:
     def do_structured(self, args: dict, id: object, params: dict) -> dict:
         return {"content": [], "structuredContent": {"n": 1}}
 
+    def do_meta(self, args: dict, id: object, params: dict) -> dict:
+        return text(json.dumps(params.get("_meta", {})))
+
     def do_slow(self, args: dict, id: object, params: dict) -> dict:
         token = params.get("_meta", {}).get("progressToken")
         for step in range(1, args.get("steps", 3) + 1):

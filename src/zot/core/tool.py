@@ -33,6 +33,8 @@ class ToolContext(Frozen):
     continue it with this state. None: the call is active again."""
     state: Json = None
     """State that an earlier process passed to `pause`; None: the call starts afresh."""
+    trace: str = ""
+    """W3C traceparent of the call, for programs and servers it uses; empty: nothing is traced."""
 
 
 class ToolOutput(Frozen):

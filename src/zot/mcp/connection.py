@@ -209,7 +209,9 @@ class McpConnection:
         context: ToolContext,
     ) -> dict[str, Json]:
         """Call a tool. Raises McpError, Cancelled."""
-        params = {"name": tool.name, "arguments": args}
+        params: dict[str, Json] = {"name": tool.name, "arguments": args}
+        if context.trace:
+            params["_meta"] = {"traceparent": context.trace}
         headers = argument_headers(tool, args) if self.link.is_http else {}
         return self.call("tools/call", params, patience, context, headers)
 

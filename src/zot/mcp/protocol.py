@@ -96,7 +96,7 @@ def with_meta(
     params: dict[str, Json], version: str, *, dialogs: bool, token: str | None
 ) -> dict[str, Json]:
     """Return the parameters of a request with its `_meta`."""
-    meta: dict[str, Json] = {}
+    meta: dict[str, Json] = dict(params.get("_meta") or {})
     if version == MODERN:
         meta[META + "protocolVersion"] = version
         meta[META + "clientInfo"] = client_info()

@@ -48,6 +48,8 @@ class AgentRequest(Frozen, kw_only=True):
     """Levels of agents that its tool `task` may open below it; None: as for the root agent."""
     durable: bool = False
     """Whether runs cut off by a crash continue when the session is opened again."""
+    trace: str = ""
+    """W3C traceparent of the call that opens the agent; empty: nothing is traced."""
 
 
 class AgentInfo(Frozen):

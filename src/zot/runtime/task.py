@@ -151,7 +151,11 @@ class TaskTool:
 
         try:
             name, child = self._agents.open(
-                "", self._request(args, parent), client, prefix=TASK, parent=parent.name
+                "",
+                self._request(args, parent, context.trace),
+                client,
+                prefix=TASK,
+                parent=parent.name,
             )
         except (errors.CommandError, errors.ConfigError, errors.SessionError) as error:
             raise errors.ToolError(f"the task cannot be started: {error}") from error
@@ -173,7 +177,7 @@ class TaskTool:
             self._agents.close(name)
             _tell(parent, Subagent(name, child.session.id, status))
 
-    def _request(self, args: dict[str, Any], parent: Runtime) -> AgentRequest:
+    def _request(self, args: dict[str, Any], parent: Runtime, trace: str) -> AgentRequest:
         """Return the request for the model's arguments, within the limits of its own agent."""
         left = parent.agent.left()
         steps = min(int(args.get("max_steps") or MAX_STEPS), left.max_steps or MAX_STEPS)
@@ -192,6 +196,7 @@ class TaskTool:
             limits=limits,
             jail=parent.shell.jail_words,
             depth=self._depth - 1,
+            trace=trace,
         )
 
     def _tools_among(self, wanted: list[str] | None) -> tuple[str, ...] | None:

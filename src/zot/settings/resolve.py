@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from zot.errors import AuthError, ConfigError
-from zot.home import RPC_TOKEN, Surroundings
+from zot.home import OTEL_HEADERS, RPC_TOKEN, Surroundings
 from zot.provider import address
 from zot.provider.catalog import notices
 from zot.provider.model import Model, always_thinks, cannot_be_off
@@ -87,7 +87,7 @@ class Setup(Frozen):
 
     def secret_names(self) -> frozenset[str]:
         """Return the names of variables that no child process may see."""
-        return self.known.key_variables(self.around.environ) | {RPC_TOKEN}
+        return self.known.key_variables(self.around.environ) | {RPC_TOKEN} | OTEL_HEADERS
 
     # --- models of this provider ---------------------------------------------------------------
 

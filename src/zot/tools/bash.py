@@ -72,9 +72,10 @@ class Bash:
         command, timeout = _arguments(args)
         context.cancel.check()
         if args.get("background") is True:
-            return self._background.start(command, partial(self._decoded, command, timeout))
+            start = partial(self._decoded, command, timeout, trace=context.trace)
+            return self._background.start(command, start)
         live = Live(context.progress)
-        result, capture = self._captured(command, timeout, live, context.cancel)
+        result, capture = self._captured(command, timeout, live, context.cancel, context.trace)
         if capture.path is not None:
             self._place.offer(capture.path)
         return _report(command, timeout, capture.text(), capture.path, result)
@@ -103,7 +104,7 @@ class Bash:
         return capture.text() if capture.truncated else text
 
     def _captured(
-        self, command: str, timeout: float | None, live: Live, cancel: Cancel
+        self, command: str, timeout: float | None, live: Live, cancel: Cancel, trace: str = ""
     ) -> tuple[ProcessResult, Capture]:
         capture = Capture(self._place.temporary, self._secrets())
 
@@ -112,26 +113,39 @@ class Bash:
             live.feed(data)
 
         try:
-            result = self._start(command, timeout, take, cancel)
+            result = self._start(command, timeout, take, cancel, trace)
             live.end()
         finally:
             capture.close()
         return result, capture
 
     def _decoded(
-        self, command: str, timeout: float | None, take: Callable[[str], None], cancel: Cancel
+        self,
+        command: str,
+        timeout: float | None,
+        take: Callable[[str], None],
+        cancel: Cancel,
+        trace: str = "",
     ) -> ProcessResult:
         """Run a command; `take` gets its output as text."""
         decoder = Decoder()
         try:
-            return self._start(command, timeout, lambda data: take(decoder.feed(data)), cancel)
+            feed = decoder.feed
+            return self._start(command, timeout, lambda data: take(feed(data)), cancel, trace)
         finally:
             take(decoder.feed(b"", final=True))
 
     def _start(
-        self, command: str, timeout: float | None, take: Callable[[bytes], None], cancel: Cancel
+        self,
+        command: str,
+        timeout: float | None,
+        take: Callable[[bytes], None],
+        cancel: Cancel,
+        trace: str,
     ) -> ProcessResult:
         env = child_env(self._place.environ, self._secret_names)
+        if trace:
+            env["TRACEPARENT"] = trace
         return self._place.run(self._supervisor, Job(command, env, take, cancel, timeout))
 
 

@@ -44,7 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     "sessions": CORE | {"formats"},
     "settings": CORE | PARTS,
     "runtime": CORE,
-    "build": CORE | PARTS | {"settings", "runtime", "swarm"},
+    "build": CORE | PARTS | {"settings", "runtime", "swarm", "build_guards"},
+    "build_guards": CORE | PARTS | {"settings", "runtime"},
     "wire": (ALL - {"wire"}) | {"jsonrpc"},
     # Doors and dialects do not know each other.
     "pi": ALL,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict, replace
 
-from zot import extras
+from zot.build_guards import TracedWrapping, file_hooks, spend_guard, start_telemetry
 from zot.core.agent import Agent, AgentSettings, Limits
 from zot.core.hook import Hook, Project
 from zot.core.session import Session
@@ -20,7 +20,7 @@ from zot.home import SWARM_TOKEN
 from zot.mcp.source import McpOptions, McpServers
 from zot.provider.model import default_level
 from zot.provider.retry import RetryPolicy
-from zot.provider.types import Json, Model, Models
+from zot.provider.types import Json, Models
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
 from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
 from zot.runtime.client import RuntimeClient
@@ -42,7 +42,7 @@ from zot.settings.agents import agent_words as agent_words
 from zot.settings.hiding import hidden_patterns
 from zot.settings.options import Options, chosen
 from zot.settings.policy import policy_of
-from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup, Wrapping
+from zot.settings.resolve import HOLDER_SECONDS, AvailableModels, Plan, Setup
 from zot.settings.skills import skills_here
 from zot.settings.trust import ProjectRules, trust_path
 from zot.skills.skill import Skill, SkillFolder, SkillTool, manifest
@@ -52,22 +52,13 @@ from zot.tools.registry import BACKGROUND, NAMES, SharedSupervisor
 from zot.tools.source import BuiltinTools
 
 if TYPE_CHECKING:
-    from zot.hooks.guard import FileHooks
     from zot.runtime import task as task_tool
     from zot.runtime.durable import Durable
     from zot.swarm.task import Conversation
     from zot.swarm.tool import SwarmSource
-    from zot.telemetry.setup import Telemetry
-    from zot.telemetry.trace import AgentTrace
 
 OWN_FILES = ("models.json", "oauth.json", "config.json", "mcp.json")
 """Files of the user's that may hold secrets, beside auth.json."""
-OTEL_VARIABLES = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
-    *(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT" for signal in ("TRACES", "METRICS", "LOGS")),
-    *(f"OTEL_{signal}_EXPORTER" for signal in ("TRACES", "METRICS", "LOGS")),
-)
-"""Variables that turn OpenTelemetry on."""
 
 
 class Additions(Frozen, kw_only=True):
@@ -124,7 +115,7 @@ class Builder:
     def __init__(self, plan: Plan, added: Additions) -> None:
         self._plan = plan
         self._added = added
-        self._telemetry = _telemetry(plan.setup, added.warn)  # before its secrets are wiped
+        self._telemetry = start_telemetry(plan.setup, added.warn)  # before its secrets are wiped
         self._redactor = redactor_for(plan.setup, added.mcp_servers)
         self._supervisor = SharedSupervisor(self._redactor.secrets)
         if added.owns_process:
@@ -217,8 +208,8 @@ class Builder:
         guards = _guards(setup, approval, builtin, servers)
         skills = find_skills(setup)
         is_task = depth < self._depth
-        files = _file_hooks(setup, builtin, lambda: agent.session, added.warn, subagent=is_task)
-        spend = _spend_guard(setup, lambda: agent.model)
+        files = file_hooks(setup, builtin, lambda: agent.session, added.warn, subagent=is_task)
+        spend = spend_guard(setup, lambda: agent.model)
         hooks = (*added.hooks, *files, extensions, *spend, *guards)
         agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
         task = _tasks(setup.options, self._agents, depth)
@@ -249,21 +240,6 @@ class Builder:
             named = bool(setup.flags.model or setup.flags.provider)
             runtime.sessions.adopt(model=not named, level=setup.flags.reasoning is None)
         return runtime
-
-
-class TracedWrapping(Wrapping):
-    """A wrapping whose events and tools are traced, too."""
-
-    def __init__(self, inner: Wrapping, watch: AgentTrace) -> None:
-        self._inner, self._watch = inner, watch
-        self.replays = inner.replays
-        self.listeners = (*inner.listeners, watch.listen)
-
-    def models(self, models: Models) -> Models:
-        return self._inner.models(models)
-
-    def tool(self, tool: Tool) -> Tool:
-        return self._watch.tool(self._inner.tool(tool))
 
 
 def _agent(
@@ -325,67 +301,6 @@ def conversation_of(runtime: Runtime) -> Conversation:
         runtime.approvals.asked_tools(),
         runtime.shell.jail_words,
     )
-
-
-def _spend_guard(setup: Setup, model: Callable[[], Model]) -> tuple[Hook, ...]:
-    if not setup.options.spend_file:
-        return ()
-    from zot.ledger import Ledger
-    from zot.runtime.spend import SpendGuard
-
-    return (SpendGuard(Ledger(setup.around.absolute(setup.options.spend_file)), model),)
-
-
-def _telemetry(setup: Setup, warn: Callable[[str], None] | None) -> Telemetry | None:
-    """Return the exporters that the standard variables ask for; None: none is set."""
-    environ = setup.around.environ
-    asks = any(environ.get(name) for name in OTEL_VARIABLES)
-    if not asks or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return None
-    try:
-        from zot.telemetry.setup import start_telemetry
-    except ImportError:
-        if warn is not None:
-            warn(extras.missing("OpenTelemetry", "opentelemetry-sdk", "otel"))
-        return None
-    return start_telemetry(environ)
-
-
-def _file_hooks(
-    setup: Setup,
-    builtin: BuiltinTools,
-    session: Callable[[], Session],
-    warn: Callable[[str], None] | None,
-    *,
-    subagent: bool,
-) -> tuple[FileHooks, ...]:
-    """Return the guard of the hooks in files. They are read once: a tool that changes such a file
-    changes nothing in this process."""
-    home, cwd = setup.around.home, setup.cwd
-    paths = (f"{home}/hooks.json", f"{cwd}/.zot/hooks.json", f"{cwd}/.claude")
-    if not any(map(os.path.exists, paths)):
-        return ()
-    from zot.hooks.config import CommandHook, hook_files
-    from zot.hooks.guard import FileHooks
-    from zot.hooks.program import HookPlace
-    from zot.sessions.open import path_of
-    from zot.tools.bash import child_env
-
-    tell = warn or (lambda text: None)
-    hooks: list[CommandHook] = []
-    for file in hook_files(home, cwd, trusted=trusts_project(setup)):
-        if file.used:
-            hooks += file.hooks
-        elif not subagent:
-            tell(
-                f"{file.path} has {len(file.hooks)} hooks, and the project is not trusted; read "
-                f"them, then: zot config trust {cwd} (or --trust for one run)"
-            )
-    if not hooks:
-        return ()
-    environ = child_env(setup.around.environ, setup.secret_names())
-    place = HookPlace(cwd, environ, builtin.confined, tell)
-    return (FileHooks(hooks, place, session, path_of, subagent=subagent),)
 
 
 def _durable(setup: Setup, agent: Agent) -> Durable | None:

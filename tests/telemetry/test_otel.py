@@ -164,7 +164,7 @@ def test_a_refused_call_and_a_waiting_approval_are_told(
     tmp_path: Path, collector: Collector
 ) -> None:
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
-    with Zot(tmp_path, [bash("true"), OK], env=env, features=["approvals"]) as zot:
+    with Zot(tmp_path, [bash("touch made"), OK], env=env, features=["approvals"]) as zot:
         zot.send("prompt", message="go")
         request = zot.until("approval_request")[-1]
         zot.ask("approve", request_id=request["request_id"], decision="deny")

@@ -65,20 +65,24 @@ class ClientCommands:
         limits: AnyLimits | None = None,
         timeout: float | None = None,
         run: str = "",
+        schema: dict[str, Any] | None = None,
     ) -> EventIterator:
         """Send a prompt; return an iterator over its events, the last of which is Done.
 
         A second prompt is queued in the server, and its events come after the first one's.
         `limits` (a `zot.Limits`) replace those the server was started with. `timeout` limits the
         silence between two events, in seconds. `run`: your own name for a durable run; if the
-        server knows it, nothing is run again (`resumed`, `end`).
+        server knows it, nothing is run again (`resumed`, `end`). `schema`: JSON Schema that the
+        model's last text must fit; else the run fails with the code `invalid_output`.
 
         Raises:
             CommandError: the server refused it.
             ServerGoneError: the child has ended.
         """
         bounds = {name: getattr(limits, name) for name in LIMITS} if limits is not None else {}
-        command = wire.Prompt(message=text, images=pictures(images), run=run, **bounds)
+        command = wire.Prompt(
+            message=text, images=pictures(images), run=run, schema=schema, **bounds
+        )
         return self._run(command, timeout)
 
     def retry(self, *, timeout: float | None = None) -> EventIterator:

@@ -22,6 +22,7 @@ ZotError
 │   ├── BusyError          a run is in flight
 │   └── ClosedError        the runtime was closed
 ├── LimitError             a run went past a limit the user set (steps, cost, tokens, seconds)
+├── InvalidOutput          the answer does not fit the schema that was asked for
 ├── Blocked                a guard did not allow the turn
 ├── ExtensionError         an extension misbehaved
 ├── McpError               an MCP server failed, or cannot be had
@@ -144,6 +145,10 @@ class LimitError(ZotError, code="limit"):
         super().__init__(message)
         self.limit = limit
         """Name of the limit: steps, seconds, tokens or cost."""
+
+
+class InvalidOutput(ZotError, code="invalid_output"):
+    """The model's answer does not fit the schema, not even at the second try."""
 
 
 class Blocked(ZotError, code="blocked"): ...

@@ -6,13 +6,16 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from support.canned import CannedServer
 from support.provider import ask, assistant, client, model_of, run, tool, user
 
 from zot.errors import Refused
 from zot.provider.client import load_wire
 from zot.provider.openai_chat import ThinkTags
+from zot.provider.providers import PROVIDERS, resolve_quirks
 from zot.provider.types import Finished, Reasoning, Text, TextDelta, ToolCall, ToolResult
+from zot.testing.fakeserver import FakeServer
 
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"url": "u"}]}
@@ -183,3 +186,21 @@ def test_tokens_that_a_gateway_counts_twice_are_counted_once(write):
     usage = {"prompt_tokens": 2168, "completion_tokens": 9, "prompt_tokens_details": details}
     chunk = {"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}], "usage": usage}
     assert read("openai-chat", chunk).usage.total == 2168 + 9
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai", "openai-responses", "google"])
+def test_extra_fields_reach_every_api(provider):
+    search = {"type": "web_search_20250305", "name": "web_search"}
+    extra = {"service_tier": "flex", "thinking": {"more": 1}, "tools": [search]}
+    model = model_of(provider, compat={"extra_body": extra})
+    with FakeServer() as server, client(provider, server.url) as made:
+        run(made, ask(model, "text:1"))
+    body = server.requests[0].body
+    assert body["service_tier"] == "flex" and body["thinking"]["more"] == 1
+    assert body["tools"][-1] == search and len(body["tools"]) > 1
+
+
+def test_fields_of_a_provider_and_of_its_model_are_joined():
+    info = replace(PROVIDERS["custom"], quirks={"extra_body": {"a": 1, "text": {"b": 1}}})
+    model = model_of("custom", compat={"extra_body": {"text": {"c": 2}}})
+    assert resolve_quirks(info, model).extra_body == {"a": 1, "text": {"b": 1, "c": 2}}

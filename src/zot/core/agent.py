@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,9 @@ from zot.provider.model import clamped
 from zot.provider.repair import Repair
 from zot.provider.retry import RetryPolicy, stream_with_retry
 
+if TYPE_CHECKING:
+    from zot.core.output import OutputCheck
+
 IDENTITY = """\
 You are zot, a coding agent. You work in the user's project through tools: you read, search, edit \
 and run things there, and you check your work before you call it done.
@@ -55,6 +58,8 @@ class UserInput(Struct, frozen=True):
     extra: dict[str, object] | None = None
     documents: tuple[types.Text, ...] = ()
     """Texts attached to the prompt; each becomes a separate block."""
+    schema: dict[str, types.Json] | None = None
+    """JSON Schema that the last text of the run must fit."""
 
 
 NO_TIME = 0.001
@@ -142,6 +147,8 @@ class Agent:
         self.payer: Agent | None = None
         """Agent whose tool runs this one, and which pays for it."""
         self._reservations = Reservations()
+        self._output: OutputCheck | None = None
+        """Check of the run's answer, if it must fit a schema."""
         self._may_compact = False
         """False after an automatic compaction failed in this run: a new try would cost again."""
 
@@ -208,6 +215,7 @@ class Agent:
         """
         limits = limits or self.settings.limits
         before = self.cumulative
+        self._output = self._output_check(user.schema)
         with Deadline(limits.max_seconds, io.cancel):
             self._add_user(user, io)
             progress = Progress(before=before)
@@ -250,7 +258,7 @@ class Agent:
                 self._run_tools(calls, io, results)
             elif answered:
                 kept_going = self._guards.stop and self._kept_going(io)
-                if not kept_going and not self._hears_more(io):
+                if not kept_going and not self._hears_more(io) and self._output_fits(io):
                     return
             step += 1
             self._check_limits(step)
@@ -260,6 +268,35 @@ class Agent:
             if self._may_compact and self.is_full():
                 self._compact_when_full(io)
             calls, results, answered = self._turn(step, io), {}, True
+
+    @staticmethod
+    def _output_check(schema: dict[str, types.Json] | None) -> OutputCheck | None:
+        if schema is None:
+            return None
+        from zot.core.output import OutputCheck  # a room that few runs need
+
+        return OutputCheck(schema)
+
+    def _output_fits(self, io: RunIO) -> bool:
+        """Whether the last text fits the schema of the run, if there is one; asks again once.
+
+        Raises:
+            InvalidOutput: it does not, for the second time.
+        """
+        output = self._output
+        if output is None:
+            return True
+        from zot.core.output import AGAIN
+
+        text = "".join(types.texts_in(self.session.last_message().content))
+        wrong = output.problem(text)
+        if wrong is None:
+            return True
+        if output.asked_again:
+            raise errors.InvalidOutput(f"the answer does not fit the schema: {wrong}")
+        output.asked_again = True
+        self._add_user(UserInput(AGAIN.format(wrong)), io)
+        return False
 
     def _run_tools(
         self, calls: Sequence[types.ToolCall], io: RunIO, results: Mapping[str, types.ToolResult]
@@ -399,6 +436,7 @@ class Agent:
             reasoning=clamped(self.settings.reasoning, self.model),
             cache_key=self.session.id,
             cache=self._caching.lifetime(self.settings.cache, self.model),
+            schema=None if self._output is None else self._output.schema,
             repaired=True,
         )
         self._caching.last_request = request

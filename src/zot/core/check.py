@@ -34,7 +34,7 @@ class Checker:
         self.schema = schema
         self._is_plain = is_plain(schema)
 
-    def problem(self, args: dict[str, Json]) -> str | None:
+    def problem(self, args: Json) -> str | None:
         """Return a description of the first problem, or None."""
         if self._is_plain:
             return _plain_problem(args, self.schema, "")

@@ -92,6 +92,9 @@ def body(
         body["tool_choice"] = {"type": "any"}  # refused together with thinking
     if request.model.reasoning:
         body.update(thinking(request, quirks, body["max_tokens"]))
+    if request.schema is not None and quirks.strict_tools and quirks.adaptive:
+        form = {"type": "json_schema", "schema": turns.closed_schema(request.schema)}
+        body["output_config"] = {**body.get("output_config", {}), "format": form}
     if request.is_warmup:
         body["max_tokens"] = 1
     return body

@@ -27,7 +27,7 @@ from zot.provider.assemble import AnswerReader, Wire
 from zot.provider.cachewatch import CacheWatch, SentRequest, sent
 from zot.provider.http import BOM, Http, HttpAnswer, Splitter
 from zot.provider.keys import Keys
-from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, resolve_quirks
+from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, merge, resolve_quirks
 from zot.provider.repair import repaired
 from zot.provider.turns import EncodedTurns, bound
 from zot.provider.types import (
@@ -139,7 +139,8 @@ class ModelClient:
         """The request, a digest of it for what is bound to it, and its parts."""
         with self._lock:  # calls at the same time do not share it
             encoded, self._encoded = self._encoded or EncodedTurns(), None
-        body = encode_json(self._wire.body(request, quirks, encoded))
+        fields = self._wire.body(request, quirks, encoded)
+        body = encode_json(merge(fields, quirks.extra_body) if quirks.extra_body else fields)
         if len(body) <= MAX_KEPT:
             self._encoded = encoded
         return body, encoded.digest, sent(request, encoded.turns, long=request.cache == "long")

@@ -55,6 +55,9 @@ def body(
         settings["maxOutputTokens"] = min(request.max_output, request.model.max_output)
     if request.model.reasoning and (wanted := thinking(request, quirks)):
         settings["thinkingConfig"] = wanted
+    if request.schema is not None and not request.tools:  # refused together with functions
+        settings["responseMimeType"] = "application/json"
+        settings["responseJsonSchema"] = request.schema
     if settings:
         body["generationConfig"] = settings
     return body

@@ -50,8 +50,10 @@ def body(
             body["tool_stream"] = True
     if quirks.cache_key and request.cache_key:
         body["prompt_cache_key"] = request.cache_key[:64]
+    if request.schema is not None and quirks.json_schema:
+        form = {"name": "answer", "schema": turns.closed_schema(request.schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
     body.update(thinking(request, quirks))
-    body.update(quirks.extra_body)
     return body
 
 

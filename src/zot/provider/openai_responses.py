@@ -54,6 +54,10 @@ def body(
         body["prompt_cache_key"] = request.cache_key[:64]
     if quirks.cache_options and (options := cache_options(request)):
         body["prompt_cache_options"] = options
+    if request.schema is not None and quirks.strict_tools:
+        schema = turns.closed_schema(request.schema)
+        form = {"type": "json_schema", "name": "answer", "strict": False, "schema": schema}
+        body["text"] = {"format": form}
     if request.model.reasoning:
         body.update(thinking(request, quirks))
     return body

@@ -99,8 +99,10 @@ class Quirks(Frozen, kw_only=True):
     """Streams tool arguments only on request (z.ai)."""
     interleaved: bool = False
     """Anthropic: may think between tool calls, by a beta header."""
+    json_schema: bool = False
+    """Accepts a JSON Schema as `response_format` on the OpenAI Chat wire."""
     extra_body: dict[str, Json] = {}
-    """Server-specific fields, added to every request on the OpenAI Chat wire."""
+    """Fields added to every request: objects are merged, tools are added to zot's."""
 
 
 Key = str | Callable[[], str]
@@ -178,6 +180,9 @@ def resolve_quirks(info: ProviderInfo, model: Model) -> Quirks:
         ConfigError: a quirk (of models.json) has a wrong name or type.
     """
     merged = {**info.quirks, **(model.compat or {})}
+    bodies = [quirks.get("extra_body") for quirks in (info.quirks, model.compat or {})]
+    if all(isinstance(body, dict) for body in bodies):
+        merged["extra_body"] = merge(*bodies)
     unknown = sorted(set(merged) - set(Quirks.__struct_fields__))
     if unknown:
         raise ConfigError(f"unknown compat field {unknown[0]!r} of model {model.id!r}")
@@ -186,6 +191,22 @@ def resolve_quirks(info: ProviderInfo, model: Model) -> Quirks:
             return msgspec.convert(merged, Quirks)
     except msgspec.ValidationError as error:
         raise ConfigError(f"bad compat of model {model.id!r}: {error}") from error
+
+
+def merge(body: Json, more: Json) -> dict[str, Json]:
+    """Return a body with more fields: objects are merged, `tools` are appended."""
+    out = dict(body)
+    for key, value in more.items():
+        old = out.get(key)
+        if isinstance(old, msgspec.Raw):
+            old = msgspec.json.decode(old)
+        if isinstance(old, dict) and isinstance(value, dict):
+            out[key] = merge(old, value)
+        elif key == "tools" and isinstance(old, list) and isinstance(value, list):
+            out[key] = old + value
+        else:
+            out[key] = value
+    return out
 
 
 def api_of(info: ProviderInfo, model: Model, base_url: str | None) -> Api:

@@ -281,6 +281,25 @@ def strict_schema(schema: types.Json, *, nullable: bool) -> dict[str, types.Json
     return None if out.get("items", {}) is None else out
 
 
+def closed_schema(schema: types.Json, depth: int = 0) -> types.Json:
+    """Return an answer's schema whose objects take no other properties, as providers require it;
+    words that they refuse are left out: the answer is checked here."""
+    if not isinstance(schema, dict) or depth > 32:
+        return schema
+    out = {key: value for key, value in schema.items() if key in ANSWER_WORDS}
+    for key in ("properties", "$defs"):
+        if isinstance(fields := out.get(key), dict):
+            out[key] = {name: closed_schema(field, depth + 1) for name, field in fields.items()}
+    if "items" in out:
+        out["items"] = closed_schema(out["items"], depth + 1)
+    if isinstance(choices := out.get("anyOf"), list):
+        out["anyOf"] = [closed_schema(choice, depth + 1) for choice in choices]
+    return {**out, "additionalProperties": False} if "properties" in out else out
+
+
+ANSWER_WORDS = {*STRICT_WORDS, "title", "anyOf", "$ref", "$defs", "const"}
+
+
 def output_limit(request: types.Request, size: int, usual: int = DEFAULT_OUTPUT) -> int:
     """Return the answer's token limit: as requested, within the model's limit and window.
 

@@ -193,6 +193,8 @@ class Request(Frozen):
     is_warmup: bool = False
     """Repeats the last request to keep its prompt in the cache: the shortest answer will do."""
     tool_choice: Literal["auto", "none", "required"] = "auto"
+    schema: dict[str, Json] | None = None
+    """JSON Schema of the answer, for providers that sample by one."""
     repaired: bool = False
     """Whether the messages were already made valid for this model and need no repair."""
 

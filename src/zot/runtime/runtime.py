@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from zot.cancel import Cancel
 from zot.core import image as pictures
 from zot.core.agent import Agent, Limits, Progress, UserInput
@@ -149,15 +151,21 @@ class Runtime:
         accepted: Accepted = ignore_position,
         run_id: str = "",
         call: ToolCall | None = None,
+        schema: dict[str, Json] | None = None,
     ) -> Run:
         """Queue a prompt. `tag` returns with its events. `run_id`: id of a durable run (default:
         generated). `call`: a tool that runs first, as if the model had called it.
+        `schema`: JSON Schema that the model's last text must fit; else the run fails with
+        InvalidOutput.
 
         Raises:
-            CommandError: there is nothing to say, an image no model takes, or the queue is full.
+            CommandError: there is nothing to say, an image no model takes, a schema that cannot be
+                used, or the queue is full.
             JournalError: a durable run cannot be noted.
         """
         user = self._user_input(text, images, extra, documents)
+        if schema is not None:
+            user = self._with_schema(user, schema)
         size = len(user.text) + sum(len(image.data) for image in images)
         if self.runs.durable is not None:
             if call is not None:
@@ -277,6 +285,14 @@ class Runtime:
         if text.startswith("/"):
             text = self.commands.expand(text)
         return UserInput(text, tuple(images), extra, tuple(documents))
+
+    @staticmethod
+    def _with_schema(user: UserInput, schema: dict[str, Json]) -> UserInput:
+        from zot.core import output  # a room that few runs need
+
+        output.check_schema(schema)
+        asked = Text(output.instruction(schema))
+        return replace(user, documents=(*user.documents, asked), schema=schema)
 
     def _add(self, queue: QueueName, text: str, images: Sequence[Image], keep: bool) -> bool:
         return self.queue.add(queue, self._user_input(text, images), keep=keep)

@@ -281,15 +281,20 @@ class AsyncRuntime:
     resume_run = streamed(Runtime._resume_run, Runtime.resume_run)
 
     async def ask(
-        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        limits: Limits | None = None,
+        schema: object = None,
     ) -> Answer:
         """Like `Runtime.ask`; cancelling the task aborts the run."""
         parts = AnswerParts()
-        async with self.prompt(text, images, limits=limits) as stream:
+        async with self.prompt(text, images, limits=limits, schema=schema) as stream:
             async for event in stream:
                 parts.take(event)
         stream.raise_for_error()
-        return parts.answer()
+        return parts.answer(schema)
 
     def resume(self) -> AsyncEventStream | None:
         """Continue an interrupted durable run; see `Runtime.resume`."""

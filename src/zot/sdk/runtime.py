@@ -39,6 +39,7 @@ from zot.sdk.config import (
 )
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
 from zot.sdk.messages import full_message
+from zot.sdk.output import schema_of
 from zot.sdk.stream import STOP_SECONDS, Answer, AnswerParts, Channel, EventStream
 from zot.text import Frozen
 from zot.wire import encode, frames
@@ -145,35 +146,46 @@ class Runtime:
         limits: Limits | None = None,
         run: str = "",
         call: ToolCall | None = None,
+        schema: object = None,
     ) -> EventStream:
         """Start a prompt; return an iterator of its events, the last one Done.
 
         `limits` replace those of the settings. `run`: your name for a durable run. A known name
         starts no new run: the events are those of the run in progress, or `end` has its outcome.
         `call`: a tool call to run first, as if the model had requested it; the result of a command
-        may have one.
+        may have one. `schema`: type that the answer must have, as in `ask`.
 
         Raises:
             BusyError: another prompt or compact runs, or one was interrupted (see `resume`).
             CommandError: the prompt is empty, or an image is not one that models take.
         """
-        return EventStream(*self._start(None, text, images, limits=limits, run=run, call=call))
+        started = self._start(None, text, images, limits=limits, run=run, call=call, schema=schema)
+        return EventStream(*started)
 
     def ask(
-        self, text: str, images: Sequence[Image] = (), *, limits: Limits | None = None
+        self,
+        text: str,
+        images: Sequence[Image] = (),
+        *,
+        limits: Limits | None = None,
+        schema: object = None,
     ) -> Answer:
         """Run a prompt to its end and return the whole answer.
 
+        `schema`: type of the answer, which is then in `output`: a msgspec struct, dataclass,
+        TypedDict, pydantic model, or a JSON Schema as a dictionary.
+
         Raises:
             BusyError: another prompt or compact runs.
+            InvalidOutput: the answer does not fit the schema, not even at the second try.
             ZotError: the run failed or was aborted; see `EventStream.raise_for_error`.
         """
         parts = AnswerParts()
-        with self.prompt(text, images, limits=limits) as stream:
+        with self.prompt(text, images, limits=limits, schema=schema) as stream:
             for event in stream:
                 parts.take(event)
         stream.raise_for_error()
-        return parts.answer()
+        return parts.answer(schema)
 
     def resume(self) -> EventStream | None:
         """Continue an interrupted durable run and the runs queued behind it; None: there is none,
@@ -482,6 +494,7 @@ class Runtime:
         limits: Limits | None = None,
         run: str = "",
         call: ToolCall | None = None,
+        schema: object = None,
     ) -> tuple[Run | StoredEnd, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
@@ -493,7 +506,13 @@ class Runtime:
             runtime = self._idle()
             self._reader.channel = channel
             self._run = started = runtime.prompt(
-                text, pictures, tag=channel, limits=limits, run_id=run, call=call
+                text,
+                pictures,
+                tag=channel,
+                limits=limits,
+                run_id=run,
+                call=call,
+                schema=None if schema is None else schema_of(schema),
             )
         return started, channel
 

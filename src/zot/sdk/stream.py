@@ -7,12 +7,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Self
+from typing import Any, Self
 
 from zot.cancel import Cancel
 from zot.errors import CommandError, ZotError
 from zot.provider.types import Stop
 from zot.runtime.run import Run, StoredEnd
+from zot.sdk.output import converted
 from zot.text import Frozen
 from zot.wire import frames
 from zot.wire.frames import EventFrame, MessageShape, TextBlock, UsageShape
@@ -168,6 +169,8 @@ class Answer(Frozen):
     """Tokens and cost of all model calls of the prompt."""
     messages: tuple[MessageShape, ...]
     """Messages of the model, in order; those with tool calls included."""
+    output: Any = None
+    """The answer in the type of `schema`, if one was given."""
 
 
 class AnswerParts:
@@ -187,10 +190,11 @@ class AnswerParts:
             case frames.TurnEnd(stop):
                 self._stop = stop
 
-    def answer(self) -> Answer:
+    def answer(self, schema: object = None) -> Answer:
         content = self._messages[-1].content if self._messages else ()
         text = "".join(block.text for block in content if isinstance(block, TextBlock))
-        return Answer(text, self._stop, self._usage, tuple(self._messages))
+        output = None if schema is None else converted(text, schema)
+        return Answer(text, self._stop, self._usage, tuple(self._messages), output)
 
 
 def _sum(usage: UsageShape, more: frames.Usage) -> UsageShape:

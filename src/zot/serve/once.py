@@ -6,6 +6,9 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
 
 from zot.bugs import complain
 from zot.build import Additions, approval_for, build_runtime
@@ -14,7 +17,7 @@ from zot.core import events
 from zot.core.events import Event
 from zot.errors import UsageError, ZotError
 from zot.lines import encode_line, write_all
-from zot.provider.types import Message, Text
+from zot.provider.types import Json, Message, Text
 from zot.runtime.client import RuntimeClient
 from zot.runtime.run import Run
 from zot.serve.ask_terminal import ask_terminal, has_terminal
@@ -53,7 +56,7 @@ def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
         client.failed(error)
         raise
     try:
-        code = answer_once(runtime, prompt, client)
+        code = answer_once(runtime, prompt, client, output_schema(options.output_schema))
     except ZotError as error:
         client.failed(error)
         raise
@@ -62,6 +65,18 @@ def run(find_plan: Callable[[], Plan], prompt: str, *, as_json: bool) -> int:
         runtime.release()
         ignore_signals()
     return client.finish(code)
+
+
+def output_schema(path: str) -> dict[str, Json] | None:
+    """Return the JSON Schema in a file; None: there is no path. Raises UsageError."""
+    if not path:
+        return None
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=dict[str, Json])
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"--output-schema {path!r}: {error}; give a file with a JSON Schema"
+        ) from error
 
 
 def prompt_text(words: Sequence[str]) -> str:

@@ -113,6 +113,7 @@ class AgentCommands:
             limits=replace(runtime.agent.settings.limits, **own) if own else None,
             accepted=partial(self._agent.accept, incoming, command.run),
             run_id=command.run,
+            schema=command.schema,
         )
 
     def _repeated(self, incoming: Incoming, id: str) -> bool:

@@ -156,7 +156,7 @@ def _as_model(row: ModelRow, info: ProviderInfo, listed: Model | None) -> Model:
         price=base.price if price is None else price,
         base_url=row.base_url or base.base_url,
         headers=row.headers or base.headers,
-        compat=row.compat or base.compat,
+        compat={**(base.compat or {}), **(row.compat or {})} or None,
         source="user",
     )
 

@@ -170,6 +170,9 @@ class Options(Frozen, kw_only=True):
     script: Annotated[str, Setting(
         "text", "turns for `--provider scripted`", "FILE", sdk=True)] = ""
 
+    output_schema: Annotated[str, Setting(
+        "text", "JSON Schema that the answer must fit (-p, --json)", "FILE")] = ""
+
     cwd: Annotated[str, Setting(
         "text", "work in this directory", "DIR", sdk=True, group="Agent")] = ""
     system_prompt: Annotated[str | None, Setting(

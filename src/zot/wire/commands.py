@@ -38,6 +38,8 @@ class Prompt(Command, LimitsData, tag="prompt"):
     images: tuple[ImageData, ...] | None = None
     run: str = ""
     """With --durable: the client's name for the run. A name that is known is not run again."""
+    schema: dict[str, Json] | None = None
+    """JSON Schema that the last text of the run must fit; else it fails with `invalid_output`."""
 
 
 class ResumeRun(Command, tag="resume_run"):

@@ -14,6 +14,7 @@ from zot.bugs import complain
 from zot.cancel import Cancel
 from zot.core.source import CommandResult
 from zot.errors import Cancelled, CommandError, SessionError
+from zot.provider.types import Json
 from zot.runtime.runtime import Runtime
 from zot.wire.serving import SIGNALS
 
@@ -35,7 +36,9 @@ class OnceClient(Protocol):
         """Called when a command has ended without a prompt to run."""
 
 
-def answer_once(runtime: Runtime, typed: str, client: OnceClient) -> int:
+def answer_once(
+    runtime: Runtime, typed: str, client: OnceClient, schema: dict[str, Json] | None = None
+) -> int:
     """Run the typed prompt or command to its end. Return 0 on success, 1 on failure, 128 + N after
     signal N.
 
@@ -61,7 +64,7 @@ def answer_once(runtime: Runtime, typed: str, client: OnceClient) -> int:
         prompt, call = result.text, result.call
     else:
         runtime.commands.check_typed(typed)
-    run = runtime.prompt(prompt, call=call)
+    run = runtime.prompt(prompt, call=call, schema=schema)
     wait_or_abort(run.ended.wait, runtime.abort, is_over, client.wire)
     if stopped_by:
         return 128 + stopped_by[0]

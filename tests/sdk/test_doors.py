@@ -60,6 +60,7 @@ def test_nothing_public_is_missing_from_all():
         "function",
         "listener",
         "messages",
+        "output",
         "runtime",
         "stream",
         "turns",

@@ -215,7 +215,11 @@ class Agent:
         """
         limits = limits or self.settings.limits
         before = self.cumulative
-        self._output = self._output_check(user.schema)
+        self._output = None
+        if user.schema is not None:
+            from zot.core.output import OutputCheck  # a room that few runs need
+
+            self._output = OutputCheck(user.schema)
         with Deadline(limits.max_seconds, io.cancel):
             self._add_user(user, io)
             progress = Progress(before=before)
@@ -258,8 +262,11 @@ class Agent:
                 self._run_tools(calls, io, results)
             elif answered:
                 kept_going = self._guards.stop and self._kept_going(io)
-                if not kept_going and not self._hears_more(io) and self._output_fits(io):
-                    return
+                if not kept_going and not self._hears_more(io):
+                    again = self._output and self._output.check(self.session.last_message())
+                    if not again:
+                        return
+                    self._add_user(UserInput(again), io)
             step += 1
             self._check_limits(step)
             if io.has_steering():
@@ -268,35 +275,6 @@ class Agent:
             if self._may_compact and self.is_full():
                 self._compact_when_full(io)
             calls, results, answered = self._turn(step, io), {}, True
-
-    @staticmethod
-    def _output_check(schema: dict[str, types.Json] | None) -> OutputCheck | None:
-        if schema is None:
-            return None
-        from zot.core.output import OutputCheck  # a room that few runs need
-
-        return OutputCheck(schema)
-
-    def _output_fits(self, io: RunIO) -> bool:
-        """Whether the last text fits the schema of the run, if there is one; asks again once.
-
-        Raises:
-            InvalidOutput: it does not, for the second time.
-        """
-        output = self._output
-        if output is None:
-            return True
-        from zot.core.output import AGAIN
-
-        text = "".join(types.texts_in(self.session.last_message().content))
-        wrong = output.problem(text)
-        if wrong is None:
-            return True
-        if output.asked_again:
-            raise errors.InvalidOutput(f"the answer does not fit the schema: {wrong}")
-        output.asked_again = True
-        self._add_user(UserInput(AGAIN.format(wrong)), io)
-        return False
 
     def _run_tools(
         self, calls: Sequence[types.ToolCall], io: RunIO, results: Mapping[str, types.ToolResult]

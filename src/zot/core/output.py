@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from zot.core.check import Checker, validator
-from zot.errors import CommandError
-from zot.provider.types import Json
+from zot.errors import CommandError, InvalidOutput
+from zot.provider.types import Json, Message, texts_in
 from zot.text import encode_json
 
 ASK = """\
@@ -25,8 +25,22 @@ class OutputCheck:
 
     def __init__(self, schema: dict[str, Json]) -> None:
         self.schema = schema
-        self.asked_again = False
+        self._asked_again = False
         self._checker = Checker(schema)
+
+    def check(self, answer: Message) -> str:
+        """Return what to say to a model whose answer does not fit; empty: it does.
+
+        Raises:
+            InvalidOutput: it does not, for the second time.
+        """
+        wrong = self.problem("".join(texts_in(answer.content)))
+        if wrong is None:
+            return ""
+        if self._asked_again:
+            raise InvalidOutput(f"the answer does not fit the schema: {wrong}")
+        self._asked_again = True
+        return AGAIN.format(wrong)
 
     def problem(self, text: str) -> str | None:
         """Return what is wrong with an answer; None: nothing."""

@@ -19,7 +19,7 @@ from zot.cancel import Cancel
 from zot.errors import ZotError
 from zot.home import Surroundings, own_command
 from zot.settings.options import Options
-from zot.wire.json_rpc import JsonRpcServer
+from zot.wire.jsonrpc_server import JsonRpcServer
 
 if TYPE_CHECKING:
     from zot.acp import sessions
@@ -130,7 +130,7 @@ class AcpServer(JsonRpcServer):
             with self.lock:
                 self._working.pop(id, None)
 
-        self.in_thread("zot-acp-request", work)
+        self.threads.start("zot-acp-request", work)
 
     # --- sessions ----------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class AcpServer(JsonRpcServer):
             _ = self.sessions
 
         try:
-            self.in_thread("zot-acp-load", load)
+            self.threads.start("zot-acp-load", load)
         except RuntimeError:
             pass  # no thread available; the next request loads it
 
@@ -159,7 +159,7 @@ class AcpServer(JsonRpcServer):
 
     @property
     def has_runtime(self) -> bool:
-        return self._loaded is not None or bool(self.threads)
+        return self._loaded is not None or self.threads.working() > 0
 
     def abort_everything(self) -> None:
         self.input_ended()

@@ -17,7 +17,7 @@ from zot.home import Surroundings
 from zot.mcpserver import protocol, tools
 from zot.mcpserver.protocol import JsonObject, McpParams, McpPeer
 from zot.settings.options import Options
-from zot.wire.json_rpc import JsonRpcServer
+from zot.wire.jsonrpc_server import JsonRpcServer
 from zot.wire.serving import STOP_SECONDS
 
 if TYPE_CHECKING:
@@ -99,9 +99,7 @@ class ZotMcpServer(JsonRpcServer):
             raise jsonrpc.RpcError(
                 jsonrpc.INVALID_PARAMS, f"there is no tool {params.name!r}: zot, zot_reply"
             )
-        with self.lock:
-            busy = len(self.threads) >= MAX_JOBS
-        if busy:
+        if self.threads.working() >= MAX_JOBS:
             text = f"{MAX_JOBS} tasks are being worked on; try later"
             return protocol.called(text, peer, failed=True)
         from zot.mcpserver import job as mcp_jobs
@@ -110,7 +108,9 @@ class ZotMcpServer(JsonRpcServer):
 
         with self.lock:
             self._calls[id] = job
-        self.in_thread("zot-mcp-job", lambda: self._ended(job, job.work(self.options, self.around)))
+        self.threads.start(
+            "zot-mcp-job", lambda: self._ended(job, job.work(self.options, self.around))
+        )
         return None
 
     def _call_again(self, id: jsonrpc.RpcId, params: McpParams) -> JsonObject | None:
@@ -164,7 +164,7 @@ class ZotMcpServer(JsonRpcServer):
 
     @property
     def has_runtime(self) -> bool:
-        return bool(self.threads)
+        return self.threads.working() > 0
 
     def abort_everything(self) -> None:
         self.input_ended()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec import UNSET
@@ -16,6 +17,7 @@ from zot.runtime.agents import AgentInfo, AgentRequest, Agents
 from zot.serve.rpc_served import ServedAgent, signature_of
 from zot.wire import commands, shapes
 from zot.wire.encode import usage_shape
+from zot.wire.serving import Threads
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class NamedAgents:
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
-        self._closing: list[threading.Thread] = []
+        self._closing = Threads()
         self._lock = threading.Lock()
         self._ended = 0
 
@@ -85,14 +87,9 @@ class NamedAgents:
 
     def _close(self, incoming: Incoming, name: str) -> None:
         agent = self.get(name)
-        self._closing = [thread for thread in self._closing if thread.is_alive()]
-        if len(self._closing) >= MAX_CLOSING:
+        if self._closing.working() >= MAX_CLOSING:
             raise BusyError(f"busy: {MAX_CLOSING} agents are being closed already")
-        thread = threading.Thread(
-            target=self._end, args=(incoming, name, agent), name="zot-close-agent", daemon=True
-        )
-        thread.start()
-        self._closing.append(thread)
+        self._closing.start("zot-close-agent", partial(self._end, incoming, name, agent))
 
     def _end(self, incoming: Incoming, name: str, agent: ServedAgent) -> None:
         unnamed = self._server.unnamed
@@ -117,8 +114,7 @@ class NamedAgents:
 
     def finish(self) -> None:
         """Wait for agents that are being closed."""
-        for thread in self._closing:
-            thread.join()
+        self._closing.join()
 
     def _shape(self, info: AgentInfo) -> shapes.AgentShape:
         seq = 0

@@ -4,7 +4,7 @@ that the reader of commands never waits.
 
 from __future__ import annotations
 
-import threading
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from msgspec.structs import asdict
@@ -15,6 +15,7 @@ from zot.core.source import CommandResult
 from zot.errors import BusyError, Cancelled, ClosedError, CommandError, ZotError
 from zot.runtime.commands import RELOAD
 from zot.wire import commands, shapes
+from zot.wire.serving import Threads
 from zot.wire.zot import Incoming
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class SlowCommands:
     def __init__(self, agent: ServedAgent) -> None:
         self._agent = agent
         self._cancel = Cancel()
-        self._threads: list[threading.Thread] = []
+        self._threads = Threads()
 
     def start(self, incoming: Incoming, command: commands.Slow) -> None:
         """Answer in a thread.
@@ -35,8 +36,7 @@ class SlowCommands:
         Raises:
             CommandError: too many commands are waiting, or a reload would disturb a run.
         """
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        if len(self._threads) >= MAX_WAITING:
+        if self._threads.working() >= MAX_WAITING:
             raise BusyError(f"busy: {MAX_WAITING} commands wait for extensions already")
         if is_reload(command) and self._agent.runtime.runs.busy:
             raise BusyError("agent is busy: reload_ext has to wait for done, or abort first")
@@ -46,27 +46,18 @@ class SlowCommands:
             if isinstance(command, commands.RunShell)
             else None
         )
-        thread = threading.Thread(
-            target=self._take,
-            args=(incoming, command, cancel),
-            name="zot-slow-command",
-            daemon=True,
-        )
-        thread.start()
-        self._threads.append(thread)
+        self._threads.start("zot-slow-command", partial(self._take, incoming, command, cancel))
 
     def finish(self) -> None:
         """Wait until all are answered: an extension's command has its own timeout."""
-        for thread in self._threads:
-            thread.join()
+        self._threads.join()
 
     def close(self) -> None:
         """Cancel the commands that still wait."""
         self._cancel.set()
         if self._agent.built is not None:
             self._agent.built.shell.abort()
-        for thread in self._threads:
-            thread.join(1)
+        self._threads.join(1)
 
     def _take(self, incoming: Incoming, command: commands.Slow, shell: Cancel | None) -> None:
         try:

@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.errors import ZotError
@@ -40,6 +41,34 @@ SIGNALS = tuple(
 those for a broken process (SIGSEGV, SIGABRT)."""
 PIPE_BUF = 4096
 """Bytes that a writable pipe accepts at once on every system, at least."""
+
+
+class Threads:
+    """Threads for commands that may wait, so that the reader of commands never does."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._started: list[threading.Thread] = []
+
+    def start(self, name: str, work: Callable[[], None]) -> None:
+        """Run the work in a thread of its own. Raises RuntimeError: the system has none left."""
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        with self._lock:
+            self._started = [thread for thread in self._started if thread.is_alive()]
+            thread.start()
+            self._started.append(thread)
+
+    def working(self) -> int:
+        """Return the number of threads that have not ended."""
+        with self._lock:
+            return sum(thread.is_alive() for thread in self._started)
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for the threads, for each of them at most `seconds`."""
+        with self._lock:
+            started = list(self._started)
+        for thread in started:
+            thread.join(seconds)
 
 
 class ClientRefused(Exception):

@@ -25,7 +25,7 @@ from zot.jsonrpc import (
 )
 from zot.lines import LineTooLong
 from zot.settings.options import Options
-from zot.wire.serving import STOP_SECONDS, LineServer
+from zot.wire.serving import STOP_SECONDS, LineServer, Threads
 
 
 class JsonRpcServer(LineServer):
@@ -39,7 +39,8 @@ class JsonRpcServer(LineServer):
         self.around = around
         self.peer = RpcPeer(self.writer.put, self, cancel_method)
         self.lock = threading.Lock()
-        self.threads: set[threading.Thread] = set()
+        self.threads = Threads()
+        """Joined at shutdown: Python may crash when it ends while a thread still imports."""
 
     # --- for the subclass --------------------------------------------------------------------
 
@@ -69,25 +70,6 @@ class JsonRpcServer(LineServer):
             fault = self.fault_of(internal_error(error))
         self.peer.answer(id, fault)
 
-    def in_thread(self, name: str, work: Callable[[], None]) -> None:
-        """Run work in a thread, which is joined at shutdown. Raises RuntimeError: the system
-        allows no more threads."""
-
-        def run() -> None:
-            work()
-            with self.lock:
-                self.threads.discard(thread)
-
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        with self.lock:
-            self.threads.add(thread)
-        try:
-            thread.start()
-        except RuntimeError:
-            with self.lock:
-                self.threads.discard(thread)
-            raise
-
     # --- lines -------------------------------------------------------------------------------
 
     def is_whole(self, line: bytes) -> bool:
@@ -106,7 +88,4 @@ class JsonRpcServer(LineServer):
         self.peer.close(RpcFault(INTERNAL_ERROR, "the client is gone"))
 
     def closing(self) -> None:
-        with self.lock:
-            threads = list(self.threads)
-        for thread in threads:  # Python may crash when it ends while a thread still imports
-            thread.join(self.join_seconds)
+        self.threads.join(self.join_seconds)

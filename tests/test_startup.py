@@ -120,7 +120,7 @@ def test_a_prompt_enters_no_room_that_few_runs_need(tmp_path, msgspec_loads):
     }
     assert entered - {"zot.testing", "zot.testing.fakeserver"} == set()
     # Plain HTTP needs no TLS, and no first answer of a model needs what tools work with.
-    heavy = HEAVY - {"socket", "hashlib"} | {
+    heavy = HEAVY - {"socket"} | {
         "email",
         "ctypes",
         "difflib",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
-from functools import cache
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import cache, partial
 from importlib import import_module
 from threading import Lock
 
@@ -29,7 +29,7 @@ from zot.provider.http import BOM, Http, HttpAnswer, Splitter
 from zot.provider.keys import Keys
 from zot.provider.providers import Key, ProviderInfo, Quirks, api_of, merge, resolve_quirks
 from zot.provider.repair import repaired
-from zot.provider.turns import EncodedTurns, bound
+from zot.provider.turns import EncodedTurn, EncodedTurns, bound, digest_of, has_thoughts
 from zot.provider.types import (
     Api,
     Finished,
@@ -73,14 +73,23 @@ class ModelClient:
         self._last_head: tuple[tuple[object, ...], bytes] | None = None
 
     def stream(self, request: Request, cancel: Cancel) -> Iterator[StreamEvent]:
-        finished, digest, quirks = yield from self._answer(request, cancel)
+        finished, bind = yield from self._answer(request, cancel)
         for _ in range(MAX_PAUSES if finished.paused else 0):
-            so_far = bound(finished, digest, self._wire.encoder, quirks) if digest else finished
-            more, _, _ = yield from self._answer(self._continued(request, so_far), cancel)
+            so_far = bind(finished)
+            more, _ = yield from self._answer(self._continued(request, so_far), cancel)
             finished = joined(so_far, more)
             if not more.paused or not more.content:
                 break
-        yield bound(finished, digest, self._wire.encoder, quirks) if digest else finished
+        yield bind(finished)
+
+    def _bound(
+        self, start: bytes, turns: Sequence[EncodedTurn], quirks: Quirks, finished: Finished
+    ) -> Finished:
+        """Return the answer to this request with its thoughts bound to their prefix, if the API
+        binds them."""
+        if not start or not has_thoughts(finished.content):
+            return finished
+        return bound(finished, digest_of(start, turns), self._wire.encoder, quirks)
 
     def _continued(self, request: Request, answer: Finished) -> Request:
         """Return the request that lets the server go on with an answer that it paused."""
@@ -93,15 +102,15 @@ class ModelClient:
 
     def _answer(
         self, request: Request, cancel: Cancel
-    ) -> Generator[StreamEvent, None, tuple[Finished, str, Quirks]]:
-        """Make one request; return its whole answer and the digest of the request."""
+    ) -> Generator[StreamEvent, None, tuple[Finished, Callable[[Finished], Finished]]]:
+        """Make one request; return its whole answer, and the function that binds its thoughts."""
         if cancel.aborted:
             raise Cancelled
         last = self._last_quirks
         if last is None or last[0] is not request.model:
             last = self._last_quirks = request.model, resolve_quirks(self._info, request.model)
         quirks = last[1]
-        body, digest, parts = self._body(request, quirks)
+        body, start, parts = self._body(request, quirks)
         with self._http.exchange(self._head(request, quirks), body, cancel) as answer:
             try:
                 check_head(self.name, answer)
@@ -130,20 +139,20 @@ class ModelClient:
         missed = self._watch.check(request, parts, finished.usage)
         if missed is not None:
             yield missed
-        return finished, digest, quirks
+        return finished, partial(self._bound, start, parts.turns, quirks)
 
     def close(self) -> None:
         self._http.close()
 
-    def _body(self, request: Request, quirks: Quirks) -> tuple[bytes, str, SentRequest]:
-        """The request, a digest of it for what is bound to it, and its parts."""
+    def _body(self, request: Request, quirks: Quirks) -> tuple[bytes, bytes, SentRequest]:
+        """The request, its start if thoughts are bound to their prefix, and its parts."""
         with self._lock:  # calls at the same time do not share it
             encoded, self._encoded = self._encoded or EncodedTurns(), None
         fields = self._wire.body(request, quirks, encoded)
         body = encode_json(merge(fields, quirks.extra_body) if quirks.extra_body else fields)
         if len(body) <= MAX_KEPT:
             self._encoded = encoded
-        return body, encoded.digest, sent(request, encoded.turns, long=request.cache == "long")
+        return body, encoded.start, sent(request, encoded.turns, long=request.cache == "long")
 
     def _advice(self) -> str:
         """Return advice for a refused key."""

@@ -12,10 +12,11 @@ No I/O, no API's words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import assert_never
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from zot.provider import types
@@ -55,14 +56,14 @@ class Encoder(Frozen):
 # --- encoding --------------------------------------------------------------------------------
 
 
-class EncodedTurn(Frozen):
+class EncodedTurn(Struct):
     role: types.Role
     data: bytes
     """JSON items, joined by commas."""
     size: int
     """Characters of all turns up to here, roughly."""
-    digest: str
-    """Digest of everything up to here; empty: thoughts are not bound."""
+    digest: str = ""
+    """Digest of everything up to here; empty until a thought needs it (`digest_of`)."""
 
 
 class EncodedTurns:
@@ -72,12 +73,11 @@ class EncodedTurns:
         self.turns: list[EncodedTurn] = []
         self.size = 0
         """Characters of all turns and tools, roughly."""
-        self.digest = ""
-        """Digest of the whole request, to which thoughts of its answer are bound; empty: none."""
+        self.start = b""
+        """Everything before the messages; empty: thoughts are not bound to their prefix."""
         self._messages: tuple[types.Message, ...] = ()
         self._basis: tuple[object, ...] = ()
         """All else that the JSON of a turn depends on."""
-        self._start = ""
         self._tools: tuple[types.ToolSpec, ...] = ()
         self._tools_size = 0
         self._parts: dict[str, tuple[object, Raw]] = {}
@@ -101,8 +101,7 @@ class EncodedTurns:
             messages = repaired(messages, model.images)
         basis = model, quirks, start
         if basis != self._basis:
-            self._basis, self._messages = basis, ()
-            self._start = sha256(start) if start else ""
+            self._basis, self._messages, self.start = basis, (), start
         # The last message is always encoded: its items are wanted.
         known = min(same_start(self._messages, messages), len(messages) - 1)
         del self.turns[known:]
@@ -113,15 +112,12 @@ class EncodedTurns:
         if request.tools is not self._tools:
             self._tools, self._tools_size = request.tools, tools_size(request.tools)
         self.size = self._tools_size + self.turns[-1].size
-        self.digest = self.turns[-1].digest
         return items
 
     def _add(
         self, message: types.Message, model: types.Model, quirks: Quirks, encoder: Encoder
     ) -> list[types.Json]:
-        size, digest = 0, self._start
-        if self.turns:
-            size, digest = self.turns[-1].size, self.turns[-1].digest
+        size = self.turns[-1].size if self.turns else 0
         blocks: tuple[types.Block, ...] = message.content
         # The types of the blocks are as repair.py leaves them.
         match message.role:
@@ -134,13 +130,13 @@ class EncodedTurns:
                 same = origin is not None and origin.provider == model.provider
                 same_model = same and origin is not None and origin.model == model.id
                 turn = ModelTurn(blocks, same, same_model)  # type: ignore[arg-type]
-                turn = fitting(turn, digest, encoder, quirks) if digest else turn
+                if self.start and has_thoughts(blocks):
+                    turn = fitting(turn, digest_of(self.start, self.turns), encoder, quirks)
                 items, blocks = encoder.model(turn, quirks), turn.blocks
             case _:
                 assert_never(message.role)
         data = b",".join(map(encode_json, items))
-        digest = sha256(digest.encode() + data) if digest else ""
-        self.turns.append(EncodedTurn(message.role, data, size + size_of(blocks), digest))
+        self.turns.append(EncodedTurn(message.role, data, size + size_of(blocks)))
         return items
 
     def earlier(self, mark: bytes = b"") -> list[types.Json]:
@@ -153,6 +149,20 @@ class EncodedTurns:
             if at is not None and parts[at].endswith(BLOCK_END):
                 parts[at] = parts[at][: -len(BLOCK_END)] + mark + BLOCK_END
         return [Raw(b",".join(parts))] if parts else []
+
+
+def has_thoughts(blocks: Iterable[types.Block]) -> bool:
+    return any(isinstance(block, types.Reasoning) for block in blocks)
+
+
+def digest_of(start: bytes, turns: Sequence[EncodedTurn]) -> str:
+    """Return the digest of a request up to the last of these turns. Each turn keeps its own, so
+    that only new ones are read."""
+    new = list(takewhile(lambda turn: not turn.digest, reversed(turns)))
+    digest = turns[-len(new) - 1].digest if len(new) < len(turns) else sha256(start)
+    for turn in reversed(new):
+        digest = turn.digest = sha256(digest.encode() + turn.data)
+    return digest
 
 
 def fitting(turn: ModelTurn, digest: str, encoder: Encoder, quirks: Quirks) -> ModelTurn:

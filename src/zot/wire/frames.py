@@ -101,7 +101,7 @@ class Frame(Frozen, omit_defaults=True, tag_field="type"):
     content as a core event inherits the fields of that event."""
 
     streamed: ClassVar[bool] = False
-    """Whether many of this kind may come at once."""
+    """Whether it comes in a fast stream, or right behind one."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the frame as the JSON object that `zot rpc` would send."""
@@ -170,6 +170,7 @@ class ToolUseEnd(Frame, events.ToolCallEnd, tag="tool_use_end"):
 class Usage(Frame, tag="usage"):
     """Tokens and cost of one model call."""
 
+    streamed = True
     input: int
     output: int
     cache_read: int
@@ -188,6 +189,8 @@ class CacheMiss(Frame, events.CacheMissed, tag="cache_miss"):
 class AssistantMessage(Said, tag="assistant_message"):
     """The whole message of the model, as it was added to the transcript."""
 
+    streamed = True
+
 
 class ToolCall(OfCall, tag="tool_call"):
     """A tool is about to run with these arguments."""
@@ -196,6 +199,7 @@ class ToolCall(OfCall, tag="tool_call"):
 class TurnEnd(Frame, tag="turn_end"):
     """The model call has ended; `stop` says why. With `tool_use` its tools run next."""
 
+    streamed = True
     stop: Stop
     stop_reason: Literal["end_turn", "tool_use", "length", "error", "aborted"] | UnsetType = UNSET
     """Always sent; optional so that frames of other implementations can be parsed."""

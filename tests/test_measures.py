@@ -17,8 +17,8 @@ CEILINGS = {
     "functions written twice": 2,
     "import cycles": 0,
     "public names of Runtime": 20,
-    "files that a prompt passes": 36,
-    "functions that a prompt passes": 198,
+    "files that a prompt passes": 37,
+    "functions that a prompt passes": 200,
 }
 
 

@@ -1486,6 +1486,7 @@ export interface ZotPrompt {
   message?: string;
   images?: ZotImageData[] | null;
   run?: string;
+  schema?: Record<string, unknown> | null;
   /** Echoed in the response. */
   id?: string | number;
 }

@@ -1,4 +1,5 @@
-"""Build the wheel and the sdist into dist/, check them, and try the wheel in an empty environment.
+"""Build the wheel and the sdist into dist/, check them, try the wheel in an empty environment, and
+the sdist with each Python that is here.
 
     python3 dev.py package            with this Python
     python3 dev.py package --oldest   with the oldest dependencies that pyproject.toml allows
@@ -19,6 +20,9 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+from dev import VERSIONS, find_python  # noqa: E402  it knows the Pythons of this machine
+
 DIST = ROOT / "dist"
 TOOLS = ("build>=1.2", "twine>=6", "hatchling", "cyclonedx-bom>=5")
 LOWER_BOUND = re.compile(r"([A-Za-z0-9_.-]+)>=([0-9.]+)")
@@ -28,9 +32,9 @@ def run(*command: object, cwd: Path = ROOT) -> None:
     subprocess.run([str(word) for word in command], cwd=cwd, check=True)
 
 
-def make_environment(folder: Path, *packages: object) -> Path:
+def make_environment(folder: Path, *packages: object, python: str = sys.executable) -> Path:
     """Make a virtual environment with these packages; return its bin folder."""
-    run(sys.executable, "-m", "venv", folder)
+    run(python, "-m", "venv", folder)
     pip = folder / "bin" / "pip"
     run(pip, "install", "--quiet", "--disable-pip-version-check", *packages)
     return folder / "bin"
@@ -51,8 +55,23 @@ def try_wheel(folder: Path, wheel: Path, *constraints: str) -> Path:
     run(bin / "pip", "check")
     for command in ("zot", "zot-agent", "zot-pi"):
         run(bin / command, "--version", cwd=folder)
+    run(bin / "zot", "docs", "--path", "rpc", cwd=folder)
+    run(bin / "python", "-c", "import zot_ext; zot_ext.Extension('x')", cwd=folder)
     run(bin / "zot", "conformance", "--", bin / "zot", "rpc", cwd=folder)
     return bin
+
+
+def try_sdist(folder: Path) -> None:
+    """Install the sdist with each Python that is here, and run it."""
+    (sdist,) = DIST.glob("*.tar.gz")
+    pythons = {version: find_python(version) for version in VERSIONS}
+    for version, python in pythons.items():
+        if python is None:
+            print(f"Python {version} is not installed: the sdist was not tried with it")
+            continue
+        bin = make_environment(folder / version, sdist, python=python)
+        run(bin / "zot", "--version", cwd=folder)
+        run(bin / "zot", "docs", "--path", cwd=folder)
 
 
 def oldest_dependencies() -> list[str]:
@@ -79,6 +98,8 @@ def main() -> None:
         constraints = oldest_dependencies() if oldest else []
         bin = try_wheel(Path(folder) / "empty", wheel, *constraints)
         write_parts_list(tools, bin)
+        if not oldest:
+            try_sdist(Path(folder))
 
 
 if __name__ == "__main__":

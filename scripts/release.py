@@ -48,14 +48,32 @@ def prepare(version: str) -> None:
     changes = CHANGELOG.read_text(encoding="utf-8")
     if UNRELEASED not in changes:
         sys.exit(f"CHANGELOG.md has no heading {UNRELEASED.strip()!r}")
-    dated = f"{UNRELEASED}\n## {version} ({time.strftime('%Y-%m-%d')})\n"
-    CHANGELOG.write_text(changes.replace(UNRELEASED, dated, 1), encoding="utf-8")
+    before, _, rest = changes.partition(UNRELEASED)
+    news, earlier = split_news(rest)
+    dated = f"{UNRELEASED}\n## {version} ({time.strftime('%Y-%m-%d')})\n{by_area(news)}"
+    CHANGELOG.write_text(before + dated + earlier, encoding="utf-8")
     source = VERSION_FILE.read_text(encoding="utf-8")
     source = VERSION_LINE.sub(f'__version__ = "{version}"', source)
     VERSION_FILE.write_text(source, encoding="utf-8")
     git("commit", "--all", "--message", f"release: {version}")
     git("tag", "--annotate", f"v{version}", "--message", f"zot {version}")
     print(f"made the tag v{version}; `git push --follow-tags` publishes it")
+
+
+def split_news(text: str) -> tuple[str, str]:
+    """Split the changelog after its first heading into the news and the earlier versions."""
+    earlier = text.find("\n## ")
+    return (text, "") if earlier < 0 else (text[: earlier + 1], text[earlier + 1 :])
+
+
+def by_area(news: str) -> str:
+    """Join the sections of one area, which several people began."""
+    first, *sections = re.split(r"^### (.*)\n", news, flags=re.MULTILINE)
+    areas: dict[str, list[str]] = {}
+    for heading, text in zip(sections[::2], sections[1::2], strict=True):
+        areas.setdefault(heading, []).append(text.strip("\n"))
+    joined = (f"### {area}\n\n" + "\n".join(texts) + "\n\n" for area, texts in areas.items())
+    return first + "".join(joined) if areas else news
 
 
 def verify(tag: str) -> None:

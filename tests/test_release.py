@@ -75,6 +75,16 @@ def test_a_tag_of_another_version_is_refused(project: Path) -> None:
     assert "does not name the version" in release(project, "verify", "v0.3.0").stderr
 
 
+def test_sections_of_one_area_are_joined(project: Path) -> None:
+    news = "### Tools\n\n- One.\n\n### Python\n\n- Two.\n\n### Tools\n\n- Three.\n\n"
+    log = project / "CHANGELOG.md"
+    log.write_text(f"# Changelog\n\n## Unreleased\n\n{news}## 0.1.0 (2026-01-01)\n\n- First.\n")
+    git(project, "commit", "--all", "--quiet", "--message", "news")
+    assert release(project, "prepare", "0.2.0").returncode == 0
+    text = log.read_text()
+    assert "### Tools\n\n- One.\n- Three.\n\n### Python\n\n- Two.\n\n## 0.1.0" in text
+
+
 def test_a_version_without_a_dated_section_is_refused(project: Path) -> None:
     assert "no heading" in release(project, "verify", "v0.1.0").stderr
 

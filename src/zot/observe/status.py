@@ -36,6 +36,8 @@ class AgentView(Struct, frozen=True, kw_only=True):
     cost_known: bool = True
     """False: a price is unknown, and the cost is at least `cost_usd`."""
     input_tokens: int = 0
+    """Without those that came from the provider's prompt cache."""
+    cache_read_tokens: int = 0
     output_tokens: int = 0
     context_tokens: int = 0
     """Tokens read and written by the last model call: the size of the context."""
@@ -51,7 +53,6 @@ class Status(AgentView, frozen=True):
     error: str = ""
     """The error in state `failed`; the reason in state `gone`."""
     waiting_kind: WaitingKind = ""
-    cache_read_tokens: int = 0
     compactions: int = 0
     silent_seconds: float = 0.0
     """Seconds since the last frame."""

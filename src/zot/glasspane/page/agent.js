@@ -203,7 +203,7 @@ export class AgentView {
     setText(this.title, summary.task.split("\n")[0]);
     this.title.title = `${summary.task}\n${summary.id}\n${summary.directory}`;
     this.tick();
-    const facts = [summary.model, summary.branch, `turn ${summary.turns}`, money(summary.cost_usd, summary.cost_known), contextOf(summary)];
+    const facts = [summary.model, summary.branch, `turn ${summary.turns}`, money(summary.cost_usd, summary.cost_known), cachedOf(summary), contextOf(summary)];
     if (summary.diff.files) facts.push(`+${summary.diff.added} −${summary.diff.removed}${summary.merged ? " merged" : ""}`);
     if (summary.machine) facts.push(`on ${summary.machine}`);
     setText(this.facts, facts.filter(Boolean).join(" · "));
@@ -412,6 +412,12 @@ class ToolEntry {
 function previewOf({ tool, preview }) {
   if (/^(@@|--- |\+\+\+ |diff )/m.test(preview)) return diffView(preview);
   return (tool === "edit" || tool === "write") && /^[-+]/m.test(preview) ? changeView(preview) : el("pre", {}, preview);
+}
+
+// Share of the input that came from the provider's prompt cache; empty: none did.
+function cachedOf(summary) {
+  const read = summary.cache_read_tokens;
+  return read ? `${Math.round((100 * read) / (read + summary.input_tokens))} % of input cached` : "";
 }
 
 function contextOf(summary) {

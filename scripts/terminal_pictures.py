@@ -8,6 +8,7 @@ Needs node and npm, as the tests of the terminal do.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from support.terminal import XTERM, AtTerminal, Emulator, environment, zot  # no
 
 from zot.swarm.local import LocalSwarm  # noqa: E402
 
-TARGET = ROOT / "docs" / "pictures"
+TARGET = Path(os.environ.get("PICTURES") or ROOT / "docs" / "pictures")
 ANSWER = """The budget is **1 ms** from a key to its echo. Three things keep it:
 
 - settled lines are *never* drawn again
@@ -151,7 +152,9 @@ def picture(emulator: Emulator, folder: Path, name: str) -> str:
     command = zot("--provider", "scripted", "--script", str(script), "--no-ext", *words)
     if name == "welcome":
         command = zot()  # an empty machine
-    program = AtTerminal(emulator, command, environment(home), work, (92, 34))
+    environ = environment(home, COLORTERM="truecolor")
+    program = AtTerminal(emulator, command, environ, work, (92, 34))
+    program.background = b"\x1b]11;rgb:15/18/1d\x1b\\"
     try:
         scene(program)
         return svg(program.pump(0.1, cells=True).cells)

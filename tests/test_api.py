@@ -524,6 +524,21 @@ def test_a_shell_command_goes_into_the_transcript_without_keys(
     assert "not-for-the-model" not in body
 
 
+def test_in_plan_mode_only_tools_that_read_run(
+    open_door: Callable[..., Door], place: Place, anthropic: FakeServer
+) -> None:
+    (place.work / "seen.txt").write_text("what stands there\n")
+    door = open_door("set_mode")
+    door.set_mode("plan")
+    door.ask("tool:bash:touch made\nthen\nread:seen.txt\nthen\nsay:ok")
+    assert not (place.work / "made").exists()
+    assert "plan mode" in last_body(anthropic)
+    assert "what stands there" in last_body(anthropic)
+    door.set_mode("yolo")
+    door.ask("tool:bash:touch made\nthen\nsay:ok")
+    assert (place.work / "made").exists()
+
+
 def test_a_jail_can_be_closed_and_opened(
     open_door: Callable[..., Door], place: Place, anthropic: FakeServer
 ) -> None:

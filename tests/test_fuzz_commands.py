@@ -58,6 +58,7 @@ COMMANDS = [
     {"type": "abort_shell"},
     {"type": "new_session"},
     {"type": "set_jail", "jail": False},
+    {"type": "set_mode", "mode": "plan"},
 ]
 VALUES = [
     None,

@@ -195,7 +195,7 @@ class Builder:
         is_first: bool,
     ) -> Runtime:
         """Build one runtime; `depth`: the levels of agents that it may open."""
-        setup, approval = plan.setup, added.approval
+        setup, approval = plan.setup, added.approval or Approval(off=True)
         models = plan.wrapping.models(RedactingModels(AvailableModels(setup), redactor))
         wanted = _extension_options(setup, self._supervisor, added)
         if added.check_extensions:

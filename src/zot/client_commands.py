@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from zot.provider.types import Image, Json, Level
 from zot.wire import commands as wire
 from zot.wire import frames, shapes
-from zot.wire.commands import ImageData
+from zot.wire.commands import ApprovalMode, ImageData
 from zot.wire.frames import Response
 from zot.wire.zot import Command
 
@@ -170,6 +170,10 @@ class ClientCommands:
         """Switch the jail of the tools (the working directory) on or off, or set it by words such
         as `read-only`."""
         self._tell(wire.SetJail(words))
+
+    def set_mode(self, mode: ApprovalMode) -> None:
+        """Choose what runs without approval: `ask`, `ask_all`, `edits`, `plan` or `yolo`."""
+        self._tell(wire.SetMode(mode))
 
     # --- sessions ----------------------------------------------------------------------------
 

@@ -173,6 +173,9 @@ class Door:
     def set_jail(self, on: bool) -> None:
         self.runtime.set_jail(on)
 
+    def set_mode(self, mode: str) -> None:
+        self.runtime.set_mode(mode)
+
     def state(self) -> tuple[str, str, int, bool]:
         state = self.runtime.state()
         return state.provider, state.model, state.message_count, state.busy
@@ -399,7 +402,7 @@ class Pi(Door):
 
     LACKS: ClassVar = {
         **dict.fromkeys(
-            ("agents", "approvals", "durable", "retry", "rewind", "set_jail"),
+            ("agents", "approvals", "durable", "retry", "rewind", "set_jail", "set_mode"),
             "pi's interface knows nothing of it",
         ),
         "clear": "pi begins a new session instead",
@@ -594,6 +597,9 @@ class Acp(Door):
     def set_jail(self, on: bool) -> None:
         self._set("jail", "on" if on else "off")
 
+    def set_mode(self, mode: str) -> None:
+        self._set("mode", mode)
+
     def state(self) -> tuple[str, str, int, bool]:
         provider, _, model = self._options["model"]["currentValue"].partition("/")
         return provider, model, -1, False
@@ -761,6 +767,9 @@ class Terminal(Door):
     def set_jail(self, on: bool) -> None:
         self._run("/jail" if on else "/unjail")
 
+    def set_mode(self, mode: str) -> None:
+        self._run(f"/mode {mode}")
+
     def state(self) -> tuple[str, str, int, bool]:
         provider, _, model = self._run("/cost").partition(",")[0].partition("/")
         return provider, model, -1, "esc stops" in self._zot.shown.text
@@ -853,6 +862,7 @@ class Mcp(Door):
         ),
         "provider": "what stands before a slash may be a part of the model's name",
         "set_jail": "a flag of the server: a caller may not open it",
+        "set_mode": "the caller's own program decides",
         "shell": "callers have a shell of their own",
         "state": "told with the result of a call",
         "steer": "a call that runs can only be cancelled",
@@ -944,6 +954,7 @@ class Once(Door):
         **dict.fromkeys(("commands", "count", "messages", "sessions"), "it tells the answer alone"),
         **dict.fromkeys(("decide", "dialogs"), "nobody is there to answer"),
         "set_jail": "a flag: --jail",
+        "set_mode": "flags: --tools, --approve, --yolo",
         "shell": "there is one around it",
         "state": "the session says it afterwards",
         "steer": "nobody is there to say more",

@@ -40,7 +40,7 @@ def _row(row: list[list[Any]], top: float) -> list[str]:
     start, text, look = 0, "", None
     for cell in [*row, [" ", 1, None]]:
         if cell[2:] != look:
-            if text.strip() or (look and len(look) > 6 and look[6]):
+            if text.strip() or (look and (look[6] or look[8] >= 0)):
                 parts += _text(text, start, column, look, top)
             start, text, look = column, "", cell[2:]
         text += cell[0]
@@ -49,15 +49,16 @@ def _row(row: list[list[Any]], top: float) -> list[str]:
 
 
 def _text(text: str, start: int, end: int, look: list[Any], top: float) -> list[str]:
-    colour, is_rgb, bold, dim, italic, underline, inverse, strike = look
+    colour, is_rgb, bold, dim, italic, underline, inverse, strike, ground, is_ground_rgb = look
     fill = FOREGROUND if colour < 0 else f"#{colour:06x}" if is_rgb else _of_palette(colour)
+    back = BACKGROUND if ground < 0 else f"#{ground:06x}" if is_ground_rgb else _of_palette(ground)
     x, width = MARGIN + start * WIDTH, (end - start) * WIDTH
     parts = []
-    if inverse:
+    if inverse or ground >= 0:
+        back, fill = (fill, back) if inverse else (back, fill)
         parts.append(
-            f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{HEIGHT}" fill="{fill}"/>'
+            f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{HEIGHT}" fill="{back}"/>'
         )
-        fill = BACKGROUND
     # Blanks are not drawn: browsers make one of many, whatever they are told.
     x += (len(text) - len(text.lstrip())) * WIDTH
     width -= (len(text) - len(text.strip())) * WIDTH

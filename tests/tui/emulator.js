@@ -22,7 +22,8 @@ function cells(index) {
     if (cell.getWidth() === 0) continue;
     out.push([cell.getChars() || " ", cell.getWidth(), cell.isFgDefault() ? -1 : cell.getFgColor(),
       cell.isFgRGB(), !!cell.isBold(), !!cell.isDim(), !!cell.isItalic(), !!cell.isUnderline(),
-      !!cell.isInverse(), !!cell.isStrikethrough()]);
+      !!cell.isInverse(), !!cell.isStrikethrough(),
+      cell.isBgDefault() ? -1 : cell.getBgColor(), cell.isBgRGB()]);
   }
   return out;
 }

@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zot.errors import ConfigError
-from zot.tui.blocks import NoteBlock, ToolBlock, diff_lines
+from zot.tui.blocks import NoteBlock, ToolBlock
 from zot.tui.cells import plain
+from zot.tui.diff import DiffLines, parse_diff
 from zot.tui.links import FileLinks, linked, template_of
 from zot.tui.markdown import MarkdownBlock
 from zot.tui.theme import Painter, Theme
@@ -109,10 +110,14 @@ def test_no_letter_is_lost_and_no_control_character_gets_into_a_word(text):
 
 
 def test_diffs_without_a_path_have_no_links():
-    assert not any("file:" in style for line in diff_lines("+a", 1, 80) for style, _ in line)
+    assert not any("file:" in style for line in DiffLines("+a", 80) for style, _ in line)
 
 
 def test_what_is_said_of_the_end_of_a_file_is_no_line_of_it():
-    lines = diff_lines("-one\n\\ no newline at the end\n+two\n\\ no newline at the end", 1, 80)
-    numbers = [line[1][1].strip() for line in lines]
-    assert numbers == ["", "", "1", ""]
+    rows = parse_diff("-one\n\\ no newline at the end\n+two\n\\ no newline at the end")
+    assert [(row.old, row.new) for row in rows] == [
+        (1, None),
+        (None, None),
+        (None, 1),
+        (None, None),
+    ]

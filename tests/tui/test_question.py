@@ -3,8 +3,8 @@
 import pytest
 
 from zot.serve.interactive.questions import first_change
-from zot.tui.blocks import diff_lines
 from zot.tui.cells import line_cells, plain
+from zot.tui.diff import DiffLines
 from zot.tui.keys import KeyPress
 from zot.tui.menu import AnswerKey, QuestionBox, ShownQuestion
 
@@ -23,7 +23,7 @@ SIZES = [(columns, rows) for columns in (40, 57, 80, 120) for rows in (7, 8, 12,
 def box(answers=None):
     question = ShownQuestion(
         "May zot use edit?",
-        lambda width: diff_lines(DIFF, 10, width),
+        lambda width: DiffLines(DIFF, width, "", 10),
         REPLIES,
         subject=(("accent", "src/" + "deep/" * 20 + "file.py"),),
         start=first_change,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import get_args
 
 from zot.acp import shapes
+from zot.core.hook import ApprovalMode
 from zot.errors import CommandError, ZotError
 from zot.provider.model import clamped, levels
 from zot.provider.types import LEVELS, Level, Model
-from zot.runtime.approval import ApprovalMode
 from zot.runtime.runtime import Runtime
 
 MODES: dict[ApprovalMode, tuple[str, str]] = {
     "ask": ("Ask", "Ask before files are changed and commands run"),
     "ask_all": ("Ask always", "Ask before every tool"),
+    "edits": ("Accept edits", "Change files of the project without asking, ask before commands"),
+    "plan": ("Plan", "Only read: tools that change anything are refused"),
     "yolo": ("Do not ask", "Run every tool without asking"),
 }
 MAX_MODELS = 500

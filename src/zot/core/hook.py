@@ -19,6 +19,11 @@ Wish = Literal["", "allow", "ask"]
 """Wish of a guard for the approval behind it: skip the question, or ask in any case."""
 
 
+ApprovalMode = Literal["ask", "ask_all", "edits", "plan", "yolo"]
+"""ask: as configured; ask_all: before every tool; edits: like ask, but files of the project are
+changed unasked; plan: tools that read run, all others are refused; yolo: never."""
+
+
 class Allow(Frozen):
     """Let the call run."""
 

@@ -61,6 +61,35 @@ class Confine(Protocol):
         """
 
 
+class BackgroundCommand(Frozen):
+    id: str
+    command: str
+    seconds: float
+    """Seconds since its start; of one that has ended, until its end."""
+    running: bool
+    exit_code: int | None = None
+
+
+class BackgroundCommands(Protocol):
+    """Commands that run while the model does something else, for the user to look after."""
+
+    def all(self) -> list[BackgroundCommand]:
+        """Return all commands of the session, oldest first."""
+
+    def text(self, id: str) -> str:
+        """Return the end of a command's output. Raises ToolError: there is no such command."""
+
+    def stop(self, id: str) -> None:
+        """Stop a command and wait for its end. Raises ToolError: there is no such command."""
+
+    def detach(self) -> bool:
+        """Move the command that a tool waits for into the background; False: there is none."""
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Call `changed`, from any thread, when a command starts or ends. Commands of tools can be
+        detached from now on."""
+
+
 class Shell(Protocol):
     """Runs commands in the place where the agent's tools work."""
 
@@ -85,6 +114,9 @@ class Shell(Protocol):
     @property
     def has_background(self) -> bool:
         """Whether commands of the session may be running in the background."""
+
+    @property
+    def background(self) -> BackgroundCommands: ...
 
     def end_background(self) -> None:
         """Stop the session's background processes, and wait until they have ended."""

@@ -20,6 +20,7 @@ from zot.core.hook import (
     ALLOW,
     ANY,
     Allow,
+    ApprovalMode,
     Block,
     Decider,
     Hook,
@@ -48,8 +49,12 @@ SESSION = "this session"
 """Pattern shown for tools that are allowed until the process ends."""
 MAX_PREVIEW = 2_000
 
-ApprovalMode = Literal["ask", "ask_all", "yolo"]
-"""ask: as configured; ask_all: before every tool; yolo: never."""
+READING_TOOLS = frozenset(("read", "glob", "grep", "skill"))
+"""Built-in tools that change nothing: all that runs in plan mode, beside read-only MCP tools."""
+PLAN_REFUSAL = (
+    "{name} was refused: plan mode is on, in which only tools that read may run ({reading}). "
+    "Describe the steps you would take; the user switches the mode to have them carried out"
+)
 Decision = Literal["allow", "deny", "allow_session", "allow_project", "deny_project"]
 Source = Literal["client", "remembered", "timeout", "abort"]
 
@@ -124,7 +129,7 @@ class Approval(Hook):
 
     def set_mode(self, mode: ApprovalMode) -> None:
         """Set the mode, from the next tool call on. Raises ConfigError: there is nobody to ask."""
-        if self._off and mode != "yolo":
+        if self._off and mode not in ("yolo", "plan"):
             raise ConfigError("this runtime has nobody to ask before a tool runs")
         self.mode = mode
 
@@ -153,8 +158,10 @@ class Approval(Hook):
 
     def asked_tools(self) -> tuple[str, ...]:
         """Return the tools that need approval now, for an agent that works elsewhere."""
-        if self.mode != "ask":
-            return (EVERY_TOOL,) if self.mode == "ask_all" else ()
+        if self.mode in ("ask_all", "plan"):
+            return (EVERY_TOOL,)
+        if self.mode == "yolo":
+            return ()
         if self._tools is not None:
             return tuple(self._tools)
         asks = self._client.can_answer("approval") or self._model_asks == "always"
@@ -224,9 +231,13 @@ class Approval(Hook):
     # --- the guard ---------------------------------------------------------------------------
 
     def before_tool(self, call: ToolCall, context: HookContext) -> Allow | Block | ReplaceArgs:
+        if self.mode == "plan":
+            reading = ", ".join(sorted(READING_TOOLS))
+            refusal = Block(PLAN_REFUSAL.format(name=call.name, reading=reading))
+            return ALLOW if self._only_reads(call) else refusal
         if not self._must_ask(call) and context.wish != "ask":
             return ALLOW
-        if context.wish == "allow" and self.mode == "ask":
+        if context.wish == "allow" and self.mode in ("ask", "edits"):
             return Allow("policy")
         if context.wish != "ask" and self._asks_for_some() and self._judge().reads(call):
             return Allow("policy")
@@ -257,6 +268,11 @@ class Approval(Hook):
         if call.name in DEFAULT_TOOLS:
             return call.name
         return next((name for ask in self._subjects if (name := ask(call)) is not None), "")
+
+    def _only_reads(self, call: ToolCall) -> bool:
+        """Whether the call is known to change nothing; tools of extensions are not."""
+        answers = [ask(call) for ask in self._subjects]
+        return call.name in READING_TOOLS or "" in answers or self._judge().reads(call)
 
     def _counted(self, call: ToolCall) -> ToolCall:
         """Return the call under the name used for approval: one tool may represent many."""
@@ -336,11 +352,13 @@ class Approval(Hook):
 
     def _asks_for_some(self) -> bool:
         """Whether calls are asked about by what they do, not by names in the settings."""
-        return self.mode == "ask" and self._tools is None
+        return self.mode in ("ask", "edits") and self._tools is None
 
     def _must_ask(self, call: ToolCall) -> bool:
-        if self.mode != "ask":
+        if self.mode in ("ask_all", "yolo"):
             return self.mode == "ask_all"
+        if self.mode == "edits" and self._judge().edits_project(call):
+            return False
         subject = self._subject(call)
         if self._model_asks == "always" and subject:
             return True

@@ -70,6 +70,15 @@ class Judge(Frozen):
             case _:
                 return False
 
+    def edits_project(self, call: ToolCall) -> bool:
+        """Whether a call writes a file of the project that is not hidden: programs obey many files
+        whose path has a part that begins with a dot."""
+        path = (call.args or {}).get("path")
+        if call.name not in ("write", "edit") or not isinstance(path, str):
+            return False
+        inside = _inside(path, self.project.cwd)
+        return inside is not None and not any(part.startswith(".") for part in inside.split(os.sep))
+
     def denying(self, call: ToolCall, rules: Sequence[Rule]) -> Rule | None:
         """Return the first rule that denies a call."""
         denying = (rule for rule in rules if rule.deny)

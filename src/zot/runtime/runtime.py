@@ -15,6 +15,7 @@ from zot.core import image as pictures
 from zot.core.agent import Agent, Limits, Progress, UserInput
 from zot.core.aside import Aside, SideQuestion
 from zot.core.cost import add
+from zot.core.hook import ApprovalMode
 from zot.core.session import Session
 from zot.core.source import ToolSource
 from zot.errors import BusyError, CommandError, NotFoundError
@@ -53,6 +54,7 @@ class State(Frozen):
     reasoning: Level
     session_id: str
     jail: bool = False
+    mode: ApprovalMode = "ask"
 
 
 class RuntimeParts(Frozen, kw_only=True):
@@ -135,6 +137,7 @@ class Runtime:
                 reasoning=agent.settings.reasoning,
                 session_id=agent.session.id,
                 jail=self.shell.jailed,
+                mode=self.approvals.mode,
             )
 
     # --- runs --------------------------------------------------------------------------------

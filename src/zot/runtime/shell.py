@@ -16,7 +16,7 @@ from zot.runtime.redact import RedactedStream, Redactor
 from zot.runtime.runs import Runs
 
 if TYPE_CHECKING:
-    from zot.core.shell import Shell, ShellOutput
+    from zot.core.shell import BackgroundCommands, Shell, ShellOutput
 
 
 class UserShell:
@@ -137,6 +137,13 @@ class UserShell:
             self._tools_changed()
             if self._shell.jail_words != before:  # so that a reader knows what was possible when
                 self._runs.agent.session.append(Custom("jail", {"jail": self._shell.jail_words}))
+
+    @property
+    def background(self) -> BackgroundCommands:
+        """The commands that run in the background. Raises CommandError: there is no shell."""
+        if self._shell is None:
+            raise NotFoundError("this runtime has no shell")
+        return self._shell.background
 
     @property
     def has_background(self) -> bool:

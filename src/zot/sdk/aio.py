@@ -348,6 +348,7 @@ class AsyncRuntime:
     session = in_thread(Runtime.session)
     sessions = in_thread(Runtime.sessions)
     set_jail = in_turn(Runtime.set_jail)
+    set_mode = in_turn(Runtime.set_mode)
     set_messages = now_or_in_turn(Runtime.set_messages)
     set_model = in_turn(Runtime.set_model)
     set_reasoning = now_or_in_turn(Runtime.set_reasoning)

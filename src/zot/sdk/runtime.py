@@ -6,17 +6,17 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Concatenate, ParamSpec, Self, TypeVar, Unpack, get_args
 
 import msgspec
 
 from zot.build import Additions, approval_for, build_runtime
 from zot.core.agent import Limits
-from zot.core.hook import Rule
+from zot.core.hook import ApprovalMode, Rule
 from zot.core.session import ExportFormat, SessionInfo
 from zot.core.shell import ShellOutput
 from zot.core.source import CommandInfo, CommandResult
-from zot.errors import BusyError, ClosedError, CommandError, NotFoundError
+from zot.errors import BusyError, ClosedError, CommandError, ConfigError, NotFoundError
 from zot.provider.types import Image, Level, Message, ToolCall
 from zot.runtime import runtime as inner
 from zot.runtime.agents import AgentInfo
@@ -311,6 +311,18 @@ class Runtime:
             return self._idle().models.set_reasoning(level, clamp=clamp)
 
     set_jail = when_idle(lambda runtime: runtime.shell, UserShell.set_jail)
+
+    def set_mode(self, mode: ApprovalMode) -> None:
+        """Choose what runs without approval, from the next tool call on: `ask` (as configured),
+        `ask_all` (nothing), `edits` (changes of the project's files), `plan` (only tools that read;
+        others are refused) or `yolo` (everything).
+
+        Raises ConfigError when there is no such mode, or nobody to ask.
+        """
+        if mode not in get_args(ApprovalMode):
+            known = ", ".join(get_args(ApprovalMode))
+            raise ConfigError(f"there is no mode {mode!r}; there is: {known}")
+        self._open().approvals.set_mode(mode)
 
     def cost(self) -> UsageShape:
         """Return tokens and US dollars used so far."""

@@ -173,6 +173,9 @@ class AgentCommands:
             case commands.SetJail(words):
                 runtime.shell.set_jail(words)
                 return shapes.JailSet(words)
+            case commands.SetMode(mode):
+                runtime.approvals.set_mode(mode)
+                return shapes.ModeSet(mode)
             case commands.ResumeRun(run, decision):
                 runtime.runs.resume(run, go_on=decision == "continue")
             case commands.Abort(target):

@@ -273,8 +273,8 @@ class Options(Frozen, kw_only=True):
         choices=get_args(OnCrash), file="user", default="continue", sdk=True)] = None
 
     theme: Annotated[str | None, Setting(
-        "text", "terminal, auto, dark, light, or a file of themes/", "NAME",
-        file="user", default="terminal", group="Terminal")] = None
+        "text", "auto, terminal, dark, light, or a file of themes/", "NAME",
+        file="user", default="auto", group="Terminal")] = None
     vi: Annotated[bool | None, Setting(
         "switch", "use vi's keys in the editor", file="user", default=False)] = None
     status_line: Annotated[tuple[str, ...] | None, Setting(

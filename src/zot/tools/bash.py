@@ -74,8 +74,47 @@ class Bash:
         if args.get("background") is True:
             start = partial(self._decoded, command, timeout, trace=context.trace)
             return self._background.start(command, start)
+        if self._background.watched:
+            return self._run_detachable(command, timeout, context)
         live = Live(context.progress)
         result, capture = self._captured(command, timeout, live, context.cancel, context.trace)
+        return self._reported(command, timeout, capture, result)
+
+    def _run_detachable(
+        self, command: str, timeout: float | None, context: ToolContext
+    ) -> ToolOutput:
+        """Run a command that a person may move to the background meanwhile."""
+        captures: list[Capture] = []
+        returned = Cancel()
+
+        def progress(text: str) -> None:
+            if not returned.is_set():
+                context.progress(text)
+
+        live = Live(progress)
+
+        def start(take: Callable[[str], None], cancel: Cancel) -> ProcessResult:
+            decoder = Decoder()
+
+            def heard(data: bytes) -> None:
+                take(decoder.feed(data))
+
+            result, capture = self._captured(command, timeout, live, cancel, context.trace, heard)
+            captures.append(capture)
+            return result
+
+        running = self._background.wait_for(command, start, context.cancel)
+        returned.set()
+        if running.id:
+            seen = running.look()
+            note = Text(f"[the user moved this to the background as {running.id}]")
+            return ToolOutput((*seen.content, note), details=seen.details)
+        result = running.finished()
+        return self._reported(command, timeout, captures[0], result)
+
+    def _reported(
+        self, command: str, timeout: float | None, capture: Capture, result: ProcessResult
+    ) -> ToolOutput:
         if capture.path is not None:
             self._place.offer(capture.path)
         return _report(command, timeout, capture.text(), capture.path, result)
@@ -104,13 +143,21 @@ class Bash:
         return capture.text() if capture.truncated else text
 
     def _captured(
-        self, command: str, timeout: float | None, live: Live, cancel: Cancel, trace: str = ""
+        self,
+        command: str,
+        timeout: float | None,
+        live: Live,
+        cancel: Cancel,
+        trace: str = "",
+        also: Callable[[bytes], None] = lambda data: None,
     ) -> tuple[ProcessResult, Capture]:
+        """Run a command to its end; `also` gets its output, too."""
         capture = Capture(self._place.temporary, self._secrets())
 
         def take(data: bytes) -> None:
             capture.feed(data)
             live.feed(data)
+            also(data)
 
         try:
             result = self._start(command, timeout, take, cancel, trace)

@@ -147,6 +147,10 @@ class BuiltinTools(ReadySource):
     def has_background(self) -> bool:
         return self._background.used
 
+    @property
+    def background(self) -> Background:
+        return self._background
+
     def end_background(self) -> None:
         self._background.end_all()
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from zot.tui.cells import (
-    EMPTY,
     INDENT,
     Line,
+    Span,
     cells,
     clean,
     clip,
@@ -24,6 +24,7 @@ from zot.tui.cells import (
     visible,
     wrap,
 )
+from zot.tui.diff import DiffLines, counts_line
 from zot.tui.links import file_word, linked
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ class UserBlock(LiveBlock):
         self.pictures = pictures
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        return wrap(
-            [("user", clean(self.text))], width, first=(("prompt turn", "❯ "),), rest=INDENT
-        )
+        first: Line = (("user prompt turn", "❯ "),)
+        rows = wrap([("user", clean(self.text))], width, first=first, rest=(("user", "  "),))
+        return [(("user fill", ""), *row) for row in rows]
 
 
 class NoteBlock(LiveBlock):
@@ -228,9 +229,9 @@ class ToolBlock(LiveBlock):
         return [*head, *body][:height]
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        body: Sequence[Line]
         if self.diff:
-            body = diff_lines(self.diff, self.diff_line, width, self._path())
-            ends = (40, 10)
+            body, ends = DiffLines(self.diff, width, self._path(), self.diff_line), (40, 10)
         else:
             body, ends = self._body(width), (HEAD, TAIL)
         return [*self._head(width, self._end()), *(fold(body, *ends) if folded else body)]
@@ -245,8 +246,25 @@ class ToolBlock(LiveBlock):
         title, path = clean(self._title()), self._path()
         first = (("", ""), (state, f"{mark} "), ("tool", self.name), ("", " "))
         shown = [(file_word(path), title)] if path and title == path else linked("", title)
-        rows = wrap([*shown, ("dim", end)], width, first=first, rest=INDENT)
+        counts = counts_line(self.diff)
+        spans = [*shown, *((("", "  "), *counts) if counts else ()), ("dim", end)]
+        rows = wrap(spans, width, first=first, rest=INDENT)
         return rows if len(rows) <= 6 else [*rows[:5], (("dim", "  ..."),)]
+
+    def summary(self) -> list[Span]:
+        """Return the subject of the call and how much it returned, for one line."""
+        title, path = clean(self._title()).replace("\n", " "), self._path()
+        is_file = path and title == path
+        spans = [(file_word(path), title)] if is_file else [("", title)]
+        lines = self.output.strip("\n").count("\n") + 1 if self.output.strip() else 0
+        image = next((line for line in self.output.split("\n") if line.startswith("[image")), "")
+        if image:
+            spans.append(("dim", f" {image}"))
+        elif self.closed and lines:
+            nothing = self.name != "read" and lines == 1 and self.output.startswith("No ")
+            found = "nothing" if nothing else f"{lines} line{'s' * (lines != 1)}"
+            spans.append(("dim", f" ({found})"))
+        return spans
 
     def _end(self) -> str:
         parts = []
@@ -285,57 +303,114 @@ class ToolBlock(LiveBlock):
         return self._rows(text[-LIVE_TAIL * width * 2 :], width) if isinstance(text, str) else []
 
     def _body(self, width: int) -> list[Line]:
-        text = _without_frame(self.output) if self.name == "bash" else self.output
+        text = self.output
+        if self.name == "bash":
+            text = _without_frame(text, str(self._fields().get("command", "")))
         return self._rows(text, width) if text.strip() else []
 
     def _rows(self, text: str, width: int) -> list[Line]:
-        style = "error" if self.failed and self.name != "bash" else "dim"
+        style = "error" if self.failed and self.name != "bash" else "output"
         rows: list[Line] = []
         for line in clean(text.rstrip("\n")).split("\n"):
             rows += indented(linked(style, line), width)
         return rows
 
 
-_FRAME = re.compile(r"\A\$ .*?\n\n|\n\[exit -?\d+\][^\n]*\Z", re.DOTALL)
+READING = frozenset(("read", "glob", "grep"))
+"""Tools whose calls are shown as one line, consecutive ones joined."""
+MAX_GROUP_LINES = 4
+"""Maximum lines of the names of joined calls."""
 
 
-def _without_frame(text: str) -> str:
-    """Strip the lines for the model, which repeat the command and its exit code."""
-    return _FRAME.sub("", text) if text.startswith("$ ") else text
+class ReadsBlock(LiveBlock):
+    """Consecutive calls that only read: their names and how much each found. Failed ones have a
+    line of their own. It stays open until something else begins."""
+
+    def __init__(self) -> None:
+        self.calls: list[ToolBlock] = []
+        self._sealed = False
+
+    def add(self, call: ToolBlock) -> None:
+        self.calls.append(call)
+
+    def seal(self) -> None:
+        """End the group: later calls begin a new one."""
+        self._sealed = True
+
+    @property
+    def is_open(self) -> bool:
+        return not self._sealed
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]  # computed here, set elsewhere
+        return self._sealed and all(call.closed for call in self.calls)
+
+    @property
+    def pictures(self) -> Sequence[InlineImage]:  # type: ignore[override]
+        return [picture for call in self.calls for picture in call.pictures]
+
+    def live(self, width: int, height: int) -> list[Line]:
+        return self._summary(width)[:height]
+
+    def lines(self, width: int, *, folded: bool = True) -> list[Line]:
+        if folded:
+            return self._summary(width)
+        rows: list[Line] = []
+        for call in self.calls:
+            rows += call.lines(width, folded=False)
+        return rows
+
+    @property
+    def source(self) -> str:
+        return "\n".join(call.source for call in self.calls)
+
+    def _summary(self, width: int) -> list[Line]:
+        good = [call for call in self.calls if not call.failed]
+        rows: list[Line] = []
+        if good:
+            done = all(call.closed for call in good)
+            mark = ("ok", "✓ ") if done else ("accent", "▸ ")
+            rows = wrap(_joined_calls(good), width, first=(("", ""), mark), rest=INDENT)
+        if len(rows) > MAX_GROUP_LINES:
+            more = f"  ... {len(good)} calls (ctrl+o shows them)"
+            rows = [*rows[: MAX_GROUP_LINES - 1], clip((("dim", more),), width)]
+        for call in self.calls:
+            rows += call.lines(width) if call.failed else []
+        return rows
 
 
-def fold(rows: list[Line], head: int, tail: int) -> list[Line]:
+def _joined_calls(calls: Sequence[ToolBlock]) -> list[Span]:
+    """Return "read a, b · grep x in src (3 lines)": the tool's name once for a run of its calls."""
+    spans: list[Span] = []
+    before = ""
+    for call in calls:
+        if call.name != before:
+            spans += [("dim", " · ")] * bool(before) + [("tool", call.name), ("", " ")]
+        else:
+            spans.append(("dim", ", "))
+        spans += call.summary()
+        before = call.name
+    return spans
+
+
+_END = re.compile(r"(?:\A|\n)\[exit -?\d+\][^\n]*\Z")
+_FOR_MODEL = re.compile(r"\n*\[there is no terminal and nobody to type: [^\n]*\]\Z")
+
+
+def _without_frame(text: str, command: str) -> str:
+    """Strip the lines for the model: the command, its exit code, and advice."""
+    if not text.startswith("$ "):
+        return text
+    text = text.removeprefix(f"$ {command}\n").removeprefix("\n")
+    return _FOR_MODEL.sub("", _END.sub("", text))
+
+
+def fold(rows: Sequence[Line], head: int, tail: int) -> list[Line]:
     """Return both ends of a long list, and the number of lines in between."""
     if len(rows) <= head + tail + 1:
-        return rows
+        return list(rows)
     between = (("dim italic", f"  ... {len(rows) - head - tail} more lines (ctrl+o shows them)"),)
     return [*rows[:head], between, *rows[-tail:]]
-
-
-CONTEXT = 3
-
-
-def diff_lines(rows: str, first_changed: int, width: int, path: str = "") -> list[Line]:
-    """Return coloured rows of a diff (`-`, `+`, blank, `...`) with the line numbers of the new
-    text; numbers of added lines link to the file if its path is known."""
-    drawn: list[Line] = []
-    texts = rows.split("\n")
-    number: int | None = max(1, first_changed - CONTEXT) if texts[:1] == ["..."] else 1
-    for index, row in enumerate(texts):
-        mark, text = row[:1], clean(row[1:])
-        if row == "...":
-            drawn.append((("dim", "       ..."),))
-            number = number if index == 0 else None
-            continue
-        style = {"+": "add", "-": "del"}.get(mark, "dim")
-        counts = mark not in ("-", "\\")  # `\` says that the line above has no line end
-        shown = str(number) if number is not None and counts else ""
-        look = f"number {file_word(path, shown)}" if path and mark == "+" and shown else "number"
-        first: Line = (("", "  "), (look, f"{shown:>4}"), (style, f" {mark or ' '} "))
-        drawn += wrap([(style, text)], width, first=first, rest=(("", " " * 9),))
-        if number is not None and counts:
-            number += 1
-    return drawn or [EMPTY]
 
 
 class PartialFields:

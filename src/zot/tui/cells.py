@@ -14,7 +14,9 @@ Span = tuple[str, str]
 """A style and a text."""
 Line = tuple[Span, ...]
 TAB = 4
-_MARKS = dict.fromkeys(map(ord, "❯✓✗▸"))
+_MARKS = dict.fromkeys(map(ord, "❯✓✗▸•│─┼☐☑…"))
+FILL = " fill"
+"""End of the style of an empty span at the start of a line: its background covers the line."""
 EMPTY: Line = ()
 INDENT: Line = (("", "  "),)
 
@@ -107,10 +109,10 @@ def plain(line: Iterable[Span]) -> str:
 
 
 def joined(spans: Iterable[Span]) -> Line:
-    """Merge adjacent spans of the same style; drop empty ones."""
+    """Merge adjacent spans of the same style; drop empty ones that fill no line."""
     merged: list[Span] = []
     for style, text in spans:
-        if not text:
+        if not text and not style.endswith(FILL):
             continue
         if merged and merged[-1][0] == style:
             merged[-1] = (style, merged[-1][1] + text)
@@ -139,6 +141,10 @@ def clip(line: Iterable[Span], width: int, mark: str = "") -> Line:
         kept.append((style, text))
         left -= size
     return joined(kept)
+
+
+def is_filled(line: Line) -> bool:
+    return bool(line) and line[0][0].endswith(FILL)
 
 
 def padded(line: Iterable[Span], width: int, style: str = "") -> Line:

@@ -38,8 +38,9 @@ _STYLES = {
 class Highlighter:
     """Colours one line after the other; open constructs continue in the next line."""
 
-    def __init__(self, language: str) -> None:
-        self._lexer = _lexer_of(language)
+    def __init__(self, language: str = "", *, path: str = "") -> None:
+        """`language`: a name; `path`: a file, whose name tells the language."""
+        self._lexer = _lexer_for(path.rpartition("/")[2]) if path else _lexer_of(language)
         self._stack = ["root"]
         """States of the lexer at the end of the last line."""
         self._known: dict[object, str] = {}
@@ -89,6 +90,17 @@ def _lexer_of(language: str) -> Lexer | None:
 
     try:
         return lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except util.ClassNotFound:
+        return None
+
+
+@lru_cache(maxsize=32)
+def _lexer_for(name: str) -> Lexer | None:
+    """Return the lexer for a file of that name."""
+    from pygments import lexers, util
+
+    try:
+        return lexers.get_lexer_for_filename(name, stripnl=False, ensurenl=False)
     except util.ClassNotFound:
         return None
 

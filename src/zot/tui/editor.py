@@ -128,7 +128,7 @@ class Editor:
     def paste(self, text: str) -> None:
         """Insert pasted text at the cursor; a long one as a chip."""
         text = visible(text)
-        lines = text.count("\n") + 1
+        lines = text.removesuffix("\n").count("\n") + 1
         if lines > LONG_PASTE_LINES or len(text) > LONG_PASTE:
             size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
             self.chip(f"[paste {len(self.chips) + 1}: {size}]", text)
@@ -145,6 +145,14 @@ class Editor:
         self._remember()
         self._last = "replace"
         self._replace(start, end, text)
+
+    @property
+    def undo_steps(self) -> int:
+        return len(self._undo)
+
+    def join_steps(self, first: int) -> None:
+        """Make one undo step of those since there were `first`."""
+        del self._undo[first + 1 :]
 
     def do(self, action: str) -> bool:
         """Run an action; return whether it changed anything."""

@@ -6,22 +6,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 
 from zot.tui.blocks import LiveBlock
-from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, indented, padded, plain, wrap
+from zot.tui.cells import EMPTY, Line, Span, cells, clean, clip, indented, joined, plain, wrap
 from zot.tui.code import Highlighter
 from zot.tui.links import linked
+from zot.tui.math import TOKEN, formula_text, math_rule
 
 _PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+_PARSER.inline.ruler.before("escape", TOKEN, math_rule)
 _LINKED = ("http://", "https://", "mailto:", "file://")
 MAX_NESTING = 20
 _WORDS = {"strong": "bold", "em": "italic", "s": "strike"}
-GAP = 2
-"""Cells between the columns of a table."""
+BETWEEN = " │ "
+"""Between the columns of a table."""
+_TASK = re.compile(r"\[([ xX])\] ")
+_FOOTNOTE = re.compile(r"\[\^([\w-]{1,40})\](:?)")
+Align = Literal["left", "center", "right"]
 NARROWEST = 4
 NARROWEST_TEXT = 2
 """Minimum cells for the text of a list or a quote; its marks are dropped if necessary."""
@@ -321,7 +327,7 @@ class _Drawing:
             case "table_open":
                 return self._table(width)
             case "hr":
-                return [(("dim", "-" * min(width, 40)),)]
+                return [(("rule", "─" * min(width, 40)),)]
             case "html_block":
                 return wrap([("dim", clean(token.content.rstrip("\n")))], width)
             case "inline":
@@ -357,7 +363,7 @@ class _Drawing:
             item = self._next()
             if item.type != "list_item_open":
                 continue
-            mark = f"{number}. " if number is not None else "- "
+            mark = f"{number}. " if number is not None else "• "
             number = None if number is None else number + 1
             tight = self._paragraphs_hidden()
             lines += [EMPTY] if lines and not tight else []
@@ -374,21 +380,32 @@ class _Drawing:
         if depth >= MAX_NESTING or width - len(mark) < NARROWEST_TEXT:
             mark = ""
         room = width - len(mark)
+        box = self._task_box() if mark == "• " else ""
         body = self._inside("list_item_close", room, depth + 1, tight=True) or [EMPTY]
-        first = (("bullet", mark), *body[0])
+        first = (("bullet", box or mark), *body[0])
         rest = [(("", " " * len(mark)), *line) if line else EMPTY for line in body[1:]]
         return [clip(line, width) for line in (first, *rest)]
+
+    def _task_box(self) -> str:
+        """Return the box of a task (`- [x] done`), and take its mark out of the text."""
+        for token in self._tokens[self._place : self._place + 2]:
+            first = token.children[0] if token.type == "inline" and token.children else None
+            if first is not None and (task := _TASK.match(first.content)):
+                first.content = first.content[task.end() :]
+                return "☐ " if task[1] == " " else "☑ "
+        return ""
 
     def _quote(self, width: int, depth: int) -> list[Line]:
         if depth >= MAX_NESTING or width - 2 < NARROWEST_TEXT:
             return self._inside("blockquote_close", width, depth + 1, tight=False)
         body = self._inside("blockquote_close", width - 2, depth + 1, tight=False)
-        return [clip((("quote", "> "), *_restyled(line, "quote")), width) for line in body]
+        return [clip((("quote", "│ "), *_restyled(line, "quote")), width) for line in body]
 
     # --- tables ------------------------------------------------------------------------------
 
     def _table(self, width: int) -> list[Line]:
         rows: list[list[list[Span]]] = []
+        aligned: list[Align] = []
         heads = 0
         while self._place < len(self._tokens):
             token = self._next()
@@ -396,28 +413,53 @@ class _Drawing:
                 break
             if token.type == "tr_open":
                 rows.append([])
+            elif token.type == "th_open":
+                aligned.append(_alignment(token))
             elif token.type == "thead_close":
                 heads = len(rows)
             elif token.type == "inline" and rows:
                 rows[-1].append(spans_of(token, "" if heads else "bold"))
-        return _sentences(rows, heads) if self._spoken else table_lines(rows, heads, width)
+        if self._spoken:
+            return _sentences(rows, heads)
+        return table_lines(rows, heads, width, aligned)
 
 
-def table_lines(rows: list[list[list[Span]]], heads: int, width: int) -> list[Line]:
-    """Draw columns side by side, as wide as their content or as there is room for."""
+def _alignment(token: Token) -> Align:
+    style = str(token.attrGet("style") or "")
+    return "right" if "right" in style else "center" if "center" in style else "left"
+
+
+def table_lines(
+    rows: list[list[list[Span]]], heads: int, width: int, aligned: Sequence[Align] = ()
+) -> list[Line]:
+    """Draw columns side by side, as wide as their content or as there is room for. Rows of several
+    lines are separated."""
     columns = max((len(row) for row in rows), default=0)
     if not columns:
         return []
     widths = _column_widths(rows, columns, width)
+    missing: list[Align] = ["left"] * columns
+    aligned = [*aligned, *missing][:columns]
+    drawn = [_row_lines(row, widths, aligned) for row in rows]
+    is_tall = any(len(row) > 1 for row in drawn[heads:])
+    rule: Line = (
+        ("rule", BETWEEN.replace(" ", "─").replace("│", "┼").join("─" * w for w in widths)),
+    )
     lines: list[Line] = []
-    for index, row in enumerate(rows):
-        filled = [*row, *[[] for _ in range(columns - len(row))]]
-        parts = [wrap(cell, size) for cell, size in zip(filled, widths, strict=True)]
-        style = "underline" if index == heads - 1 else ""
-        for number in range(max(len(part) for part in parts)):
-            last = number == max(len(part) for part in parts) - 1
-            cells_ = [part[number] if number < len(part) else EMPTY for part in parts]
-            lines.append(clip(_row(cells_, widths, style if last else ""), width))
+    for index, row in enumerate(drawn):
+        if index and (index == heads or is_tall):
+            lines.append(rule)
+        lines += row
+    return [clip(line, width) for line in lines]
+
+
+def _row_lines(row: list[list[Span]], widths: list[int], aligned: Sequence[Align]) -> list[Line]:
+    filled = [*row, *[[] for _ in range(len(widths) - len(row))]]
+    parts = [wrap(cell, size) for cell, size in zip(filled, widths, strict=True)]
+    lines: list[Line] = []
+    for number in range(max(len(part) for part in parts)):
+        cut = [part[number] if number < len(part) else EMPTY for part in parts]
+        lines.append(_row(cut, widths, aligned))
     return lines
 
 
@@ -432,14 +474,16 @@ def _sentences(rows: list[list[list[Span]]], heads: int) -> list[Line]:
     return lines
 
 
-def _row(parts: list[Line], widths: list[int], style: str) -> Line:
+def _row(parts: list[Line], widths: list[int], aligned: Sequence[Align]) -> Line:
     spans: list[Span] = []
-    for index, (part, size) in enumerate(zip(parts, widths, strict=True)):
+    for index, (part, size, align) in enumerate(zip(parts, widths, aligned, strict=True)):
+        spans += [("rule", BETWEEN)] * bool(index)
+        free = max(0, size - cells(plain(part)))
+        before = {"left": 0, "center": free // 2, "right": free}[align]
         is_last = index == len(parts) - 1
-        line = part if is_last and not style else padded(part, size)
-        spans += _restyled(line, style) if style else line
-        spans.append(("", "" if is_last else " " * GAP))
-    return tuple(spans)
+        after = 0 if is_last else free - before
+        spans += [("", " " * before), *part, ("", " " * after)]
+    return joined(spans)
 
 
 def _column_widths(rows: list[list[list[Span]]], columns: int, width: int) -> list[int]:
@@ -447,7 +491,7 @@ def _column_widths(rows: list[list[list[Span]]], columns: int, width: int) -> li
         max([NARROWEST, *(cells(plain(row[index])) for row in rows if index < len(row))])
         for index in range(columns)
     ]
-    room = max(columns, width - GAP * (columns - 1))
+    room = max(columns, width - len(BETWEEN) * (columns - 1))
     while sum(natural) > room and max(natural) > 1:
         widest = natural.index(max(natural))
         excess = sum(natural) - room
@@ -484,10 +528,13 @@ def spans_of(token: Token, style: str) -> list[Span]:
         elif child.type == "code_inline":
             spans += _linked(" ".join([*words, "code"]), clean(child.content))
         elif child.type == "image":
-            alternative = clean(child.content) or "image"
+            source = str(child.attrGet("src") or "")
+            alternative = clean(child.content or source.rpartition("/")[2]) or "image"
             spans.append((" ".join([*words, "link"]), f"[{alternative}]"))
+        elif child.type == TOKEN:
+            spans.append((" ".join([*words, "italic"]), clean(formula_text(child.content))))
         else:
-            spans += _linked(" ".join(words), clean(child.content))
+            spans += _linked(" ".join(words), _FOOTNOTE.sub(r"[\1]", clean(child.content)))
     return spans
 
 

@@ -20,6 +20,10 @@ _KEYMAP = default_keymap()
 SCROLLED = 5
 """Lines of a question scrolled per key press."""
 MAX_SPOKEN = 30
+ROOMY = 10
+"""Lines from which a question has a blank one before its answers."""
+SPOKEN_WIDTH = 1_000
+"""Width for text that is read out."""
 """Maximum lines of a menu printed at once in line mode."""
 
 
@@ -56,6 +60,36 @@ class Overlay:
         return True
 
 
+class NoticeBox(Overlay):
+    """Lines to look at; any key closes it."""
+
+    tall = True
+
+    def __init__(
+        self,
+        lines: Callable[[int], list[Line]],
+        close: Callable[[], None],
+        *,
+        follows: bool = False,
+    ) -> None:
+        """`follows`: the lines change; show their end, again and again."""
+        self.follows = follows
+        self._lines = lines
+        self._close = close
+
+    def draw(self, width: int, height: int) -> Drawn:
+        room = max(1, height - 1)
+        lines = self._lines(width)
+        lines = lines[-room:] if self.follows else lines[:room]
+        return Drawn([*lines, clip((("dim", "any key goes on"),), width)][:height])
+
+    def key(self, key: KeyPress) -> None:
+        self._close()
+
+    def spoken(self) -> list[str]:
+        return [plain(line) for line in self._lines(SPOKEN_WIDTH)]
+
+
 class MenuItem(Struct, frozen=True):
     """A line of a menu."""
 
@@ -80,9 +114,11 @@ class Menu(Overlay):
         *,
         leave: Callable[[], None] = lambda: None,
         keys: Mapping[str, Callable[[Any], None]] | None = None,
-        hint: str = "enter picks, esc leaves",
+        hint: str = "enter picks · esc leaves",
         chosen: int = 0,
+        moved: Callable[[Any], None] | None = None,
     ) -> None:
+        """`moved` gets the value of the line that becomes the chosen one."""
         self.title = title
         self._choices = list(choices)
         self._pick = pick
@@ -91,6 +127,7 @@ class Menu(Overlay):
         self._hint = hint
         self._filter = Editor()
         self._chosen = chosen
+        self._moved = moved
 
     @property
     def matching(self) -> list[MenuItem]:
@@ -117,7 +154,7 @@ class Menu(Overlay):
         count = (
             f"{len(choices)} of {len(self._choices)}" if self._filter.text else str(len(choices))
         )
-        foot: Line = (("dim", f"  {count}; {self._hint}"),)
+        foot: Line = (("dim", f"  {count} · {self._hint}"),)
         column = cells(self.title) + 2 + typed.column
         return Drawn([clip(head, width), *lines, clip(foot, width)], (0, min(column, width - 1)))
 
@@ -156,6 +193,19 @@ class Menu(Overlay):
         return clip(line, width, "...")
 
     def key(self, key: KeyPress) -> None:
+        before = self._value_under()
+        self._act(key)
+        now = self._value_under()
+        ends = key.name in ("enter", "tab", "esc", "ctrl+c")
+        if self._moved is not None and now not in (None, before) and not ends:
+            self._moved(now)
+
+    def _value_under(self) -> Any:
+        """Return the value of the chosen line; None: nothing matches."""
+        choices = self.matching
+        return _value(choices[self._chosen]) if self._chosen < len(choices) else None
+
+    def _act(self, key: KeyPress) -> None:
         choices = self.matching
         chosen = choices[self._chosen] if self._chosen < len(choices) else None
         match key.name:
@@ -224,13 +274,14 @@ def _distance(word: str, text: str) -> int | None:
 
 
 def end_of_line(line: Line, width: int) -> Line:
-    """Return the line, or as much of its end as fits: of a path, the file's name."""
+    """Return the line; if it is too long, the end of its last part: of a path, the file's name."""
     if line_cells(line) <= width:
         return line
-    style, text = line[-1][0], plain(line)
-    while text and cells(text) > width - 3:
+    *before, (style, text) = line
+    room = max(1, width - line_cells(tuple(before)) - 3)
+    while text and cells(text) > room:
         text = text[1:]
-    return ((style, f"...{text}"),)
+    return (*before, (style, f"...{text}"))
 
 
 class AnswerKey(Struct, frozen=True):
@@ -253,7 +304,7 @@ class ShownQuestion(Struct, frozen=True):
     """Content of a question."""
 
     title: str
-    body: Callable[[int], list[Line]] | str = ""
+    body: Callable[[int], Sequence[Line]] | str = ""
     """A diff or a command: a text, or a function that draws it for a width."""
     replies: Sequence[AnswerKey] = ()
     """Empty: only a text is requested."""
@@ -261,7 +312,7 @@ class ShownQuestion(Struct, frozen=True):
     """Initial text of the field."""
     subject: Line = ()
     """Subject below the title, such as a path; always visible."""
-    start: Callable[[list[Line]], int] = lambda lines: 0
+    start: Callable[[Sequence[Line]], int] = lambda lines: 0
     """Returns the first body line to show if not all of it fits."""
     secret: bool = False
     """True if typed text is not shown."""
@@ -301,19 +352,24 @@ class QuestionBox(Overlay):
         head: list[Line] = wrap([("heading", clean(self.title))], width)[: max(1, height // 4)]
         if self._subject:
             head.append(end_of_line(self._subject, width))
-        room = max(0, height - len(head) - len(foot.lines))
-        body = self._body(width) if callable(self._body) else wrap([("", clean(self._body))], width)
-        body = self._scrolled(body, room)
+        spare = 1 if height >= ROOMY else 0
+        room = max(0, height - len(head) - len(foot.lines) - spare)
+        body = self._scrolled(self._body_lines(width), room)
+        if self._replies and len(head) + len(body) + len(foot.lines) < height:
+            body = [*body, EMPTY]
         lines = [*head, *body, *foot.lines][:height]
         if foot.cursor is None:
             return Drawn(lines)
         row, column = foot.cursor
         return Drawn(lines, (min(len(lines) - 1, len(head) + len(body) + row), column))
 
-    def _scrolled(self, body: list[Line], room: int) -> list[Line]:
+    def _body_lines(self, width: int) -> Sequence[Line]:
+        return self._body(width) if callable(self._body) else wrap([("", clean(self._body))], width)
+
+    def _scrolled(self, body: Sequence[Line], room: int) -> list[Line]:
         """Return the part of a long body that fits, at the scroll position."""
         if len(body) <= room:
-            return body
+            return list(body)
         seen = max(1, room - 1)
         top = self._start(body) - (seen > 3) if self._top is None else self._top
         top = self._seen_top = max(0, min(top, len(body) - seen))
@@ -323,7 +379,7 @@ class QuestionBox(Overlay):
         return [*body[top : top + seen], (("dim", text),)][:room]
 
     def spoken(self) -> list[str]:
-        body = self._body(1_000) if callable(self._body) else wrap([("", clean(self._body))], 1_000)
+        body = self._body_lines(SPOKEN_WIDTH)
         subject = [plain(self._subject)] if self._subject else []
         lines = [clean(self.title), *subject, *(plain(line) for line in body)]
         if self._writing is not None:

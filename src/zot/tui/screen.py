@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from zot.tui.cells import Line, is_simple, line_cells, plain
+from zot.tui.cells import Line, is_filled, is_simple, line_cells, plain
 from zot.tui.theme import Painter, Theme
 
 if TYPE_CHECKING:
@@ -76,6 +76,10 @@ class LiveScreen:
 
     def _rewritten(self, before: Line, line: Line) -> str:
         """Return the text that turns one line into the other; the common start is not rewritten."""
+        if is_filled(before) != is_filled(line) or (
+            is_filled(line) and (before[0] != line[0] or line_cells(before) > line_cells(line))
+        ):
+            return f"\r{ERASE_LINE}{self._painter.line(line)}"
         same = 0
         while same < len(before) and same < len(line) and before[same] == line[same]:
             same += 1

@@ -15,65 +15,33 @@ from msgspec import Struct, field
 from zot.errors import ConfigError
 from zot.text import nearest
 from zot.tui import pictures
-from zot.tui.cells import Line
+from zot.tui.cells import FILL, Line
+from zot.tui.themes import ON_TINT, PLAIN, TINTED
 
 if TYPE_CHECKING:
     from zot.tui.links import FileLinks
 
 RESET = "\x1b[m"
+ERASE_LINE = "\x1b[K"
 PROMPT_MARK = "\x1b]133;A\x1b\\"
 """Lets a terminal jump between turns (OSC 133); written for a style's word `turn`."""
-
-# The terminal's own sixteen colours, which its user chose: readable on light and dark.
-PLAIN: dict[str, str] = {
-    "bold": "1",
-    "dim": "2",
-    "italic": "3",
-    "underline": "4",
-    "reverse": "7",
-    "strike": "9",
-    "user": "1",
-    "prompt": "1;36",
-    "heading": "1;35",
-    "code": "36",
-    "link": "4;34",
-    "quote": "2;3",
-    "bullet": "36",
-    "accent": "36",
-    "ok": "32",
-    "warn": "33",
-    "error": "31",
-    "tool": "1",
-    "add": "32",
-    "del": "31",
-    "hunk": "36",
-    "number": "2",
-    "selected": "7",
-    "match": "1;33",
-    "thinking": "2;3",
-    "status": "2",
-    "chip": "35",
-    "tok.keyword": "35",
-    "tok.string": "32",
-    "tok.number": "36",
-    "tok.comment": "2;3",
-    "tok.name": "34",
-    "tok.type": "33",
-    "tok.operator": "",
-}
 
 
 class Theme(Struct, frozen=True):
     """SGR parameters of each word of a style."""
 
-    styles: Mapping[str, str] = field(default_factory=lambda: PLAIN)
+    styles: Mapping[str, str] = field(default_factory=lambda: _PLAIN)
+    on_tint: Mapping[str, str] = field(default_factory=lambda: _ON_TINT)
+    """Parameters of words on a row with a background, where they differ."""
     colour: bool = True
     """False: only bold, italics, underlines and reverse are left (NO_COLOR)."""
     links: bool = True
 
     def sgr(self, style: str) -> str:
         """Return the parameters for a style; empty for the terminal's default."""
-        parts = [self.styles.get(word, "") for word in style.split(" ") if word[:5] not in _LINKS]
+        words = [word for word in style.split(" ") if word[:5] not in _LINKS]
+        tinted = self.on_tint if self.on_tint and not TINTED.isdisjoint(words) else {}
+        parts = [tinted.get(word) or self.styles.get(word, "") for word in words]
         numbers = [number for part in parts for number in part.split(";") if number]
         return ";".join(numbers if self.colour else _without_colour(numbers))
 
@@ -116,6 +84,8 @@ class Painter:
             return pictures.drawn(style), ""  # not cached: it is written once
         sgr = self.theme.sgr(style)
         before, after = (f"\x1b[{sgr}m", RESET) if sgr else ("", "")
+        if style.endswith(FILL) and sgr:
+            before += ERASE_LINE  # with the background, to the end of the line
         if "turn" in style.split(" "):
             before = f"{PROMPT_MARK}{before}"
         word = next((word for word in style.split(" ") if word[:5] in _LINKS), "")
@@ -143,40 +113,6 @@ _WORDS = {
     "default": "39", "plain": "",
 }  # fmt: skip
 
-DARK = {
-    "prompt": "bold #7fb4ca",
-    "heading": "bold #e6c384",
-    "code": "#98bb6c",
-    "link": "underline #7e9cd8",
-    "accent": "#7fb4ca",
-    "bullet": "#7fb4ca",
-    "tok.keyword": "#957fb8",
-    "tok.string": "#98bb6c",
-    "tok.number": "#d27e99",
-    "tok.name": "#7e9cd8",
-    "tok.type": "#e6c384",
-    "tok.comment": "italic #727169",
-}
-LIGHT = {
-    "prompt": "bold #0f6674",
-    "heading": "bold #8a5a00",
-    "code": "#3d6b21",
-    "link": "underline #1f55a8",
-    "accent": "#0f6674",
-    "bullet": "#0f6674",
-    "ok": "#2c6e2c",
-    "warn": "#8a5a00",
-    "error": "#b3261e",
-    "add": "#2c6e2c",
-    "del": "#b3261e",
-    "tok.keyword": "#6f3fa0",
-    "tok.string": "#3d6b21",
-    "tok.number": "#a0346a",
-    "tok.name": "#1f55a8",
-    "tok.type": "#8a5a00",
-    "tok.comment": "italic #767676",
-}
-
 
 def theme_of(styles: Mapping[str, object], *, colours: int, colour: bool = True) -> Theme:
     """Return a theme with these styles over the built-in ones. `colours`: how many the terminal
@@ -185,7 +121,7 @@ def theme_of(styles: Mapping[str, object], *, colours: int, colour: bool = True)
     Raises:
         ConfigError: there is no such style or colour.
     """
-    known = dict(PLAIN)
+    known = dict(_PLAIN)
     for name, words in styles.items():
         if name not in PLAIN:
             near = nearest(name, PLAIN)
@@ -194,7 +130,8 @@ def theme_of(styles: Mapping[str, object], *, colours: int, colour: bool = True)
         if not isinstance(words, str):
             raise ConfigError(f"the style {name!r} must be a text, not {words!r}")
         known[name] = _parameters(name, words, colours)
-    return Theme(known, colour=colour)
+    own = {name: sgr for name, sgr in _ON_TINT.items() if name not in styles}
+    return Theme(known, own, colour=colour)
 
 
 def _parameters(name: str, words: str, colours: int) -> str:
@@ -244,3 +181,7 @@ def is_light(reply: str) -> bool | None:
     except (ValueError, ZeroDivisionError):
         return None
     return bool(0.299 * red + 0.587 * green + 0.114 * blue > 0.5)
+
+
+_PLAIN: dict[str, str] = {name: _parameters(name, words, 256) for name, words in PLAIN.items()}
+_ON_TINT: dict[str, str] = {name: _parameters(name, words, 256) for name, words in ON_TINT.items()}

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, final, get_args
 from msgspec import Meta, field
 
 from zot.core.confinement import JailWords
+from zot.core.hook import ApprovalMode as ApprovalMode
 from zot.provider.types import Json, Level
 from zot.text import Frozen
 from zot.wire.zot import Command, Hello, Ping
@@ -110,6 +111,12 @@ class SetJail(Command, tag="set_jail"):
 
     jail: JailWords
     """A switch, or words such as `read-only` or `best`."""
+
+
+class SetMode(Command, tag="set_mode"):
+    """Choose what runs without approval."""
+
+    mode: ApprovalMode
 
 
 class GetModels(Command, tag="get_models"):
@@ -330,7 +337,7 @@ OfAgents = OpenAgent | CloseAgent | ListAgents
 Query = GetState | GetModels | GetApprovals | Events
 OfSession = NewSession | ListSessions | LoadSession | ForkSession | ExportSession | SetMessages
 OfChanges = Checkpoints | Rewind | GetChanges
-Switch = Clear | SetModel | SetReasoning | SetJail | ResumeRun | Abort | AbortShell
+Switch = Clear | SetModel | SetReasoning | SetJail | SetMode | ResumeRun | Abort | AbortShell
 Reply = Approve | RemoveApproval | Answer | PanelKey | PanelResize | PanelClose
 Quick = Query | OfSession | OfChanges | Switch | Reply
 """Commands that the thread which reads commands executes."""

@@ -216,9 +216,8 @@ def state(runtime: Runtime, features: Collection[str] = ()) -> shapes.State:
     if "budgets" in features:
         shown = replace(shown, limits=shapes.LimitsShape(*astuple(runtime.agent.settings.limits)))
     if "approvals" in features:
-        shown = replace(
-            shown, questions=tuple(map(approval_request, runtime.approvals.open_requests()))
-        )
+        asked = tuple(map(approval_request, runtime.approvals.open_requests()))
+        shown = replace(shown, questions=asked, mode=now.mode)
     if "dialogs" in features:
         shown = replace(shown, dialogs=tuple(map(extension_ask, runtime.dialogs.open())))
     if "jail" in features:

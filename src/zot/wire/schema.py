@@ -47,6 +47,7 @@ DATA: dict[type, Any] = {
     commands.SetModel: shapes.ModelSet,
     commands.SetReasoning: shapes.ReasoningSet,
     commands.SetJail: shapes.JailSet,
+    commands.SetMode: shapes.ModeSet,
     commands.GetModels: shapes.Models,
     commands.GetCommands: shapes.Commands,
     commands.RunCommand: shapes.CommandRan,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, UnsetType
 
 from zot.core.confinement import JailReport, JailWords
-from zot.core.hook import Rule
+from zot.core.hook import ApprovalMode, Rule
 from zot.core.session import ChangedFile
 from zot.core.shell import ShellOutput
 from zot.core.source import ExtensionState
@@ -33,6 +33,10 @@ class ReasoningSet(Frozen):
 
 class JailSet(Frozen):
     jail: JailWords
+
+
+class ModeSet(Frozen):
+    mode: ApprovalMode
 
 
 class McpServerShape(Frozen, omit_defaults=True):
@@ -144,6 +148,8 @@ class State(Frozen):
     """Feature `sessions`."""
     questions: tuple[ApprovalRequest, ...] | UnsetType = UNSET
     """Feature `approvals`: the open requests."""
+    mode: ApprovalMode | UnsetType = UNSET
+    """Feature `approvals`: what runs without a question."""
     dialogs: tuple[ExtAsk, ...] | UnsetType = UNSET
     """Feature `dialogs`: the open questions."""
     jail: JailReport | None | UnsetType = UNSET

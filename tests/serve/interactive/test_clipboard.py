@@ -193,17 +193,17 @@ def test_the_status_line_says_what_one_wants_to_see(at_terminal, tmp_path):
     last = program.until(lambda shown: shown.text.split("\n")[-1].endswith("scripted")).lines
     assert "work" in "".join(last)
     program.type("/statusline approvals model\r")
-    program.until(lambda shown: "approvals off | scripted" in shown.text)
+    program.until(lambda shown: "approvals off · scripted" in shown.text)
     kept = json.loads((tmp_path / "zot" / "config.json").read_text())
     assert kept["status_line"] == ["approvals", "model"]
     program.type("/statusline nonsense\r")
     program.until("there is no part 'nonsense'")
     program.type("/statusline off\r")
-    program.until(lambda shown: "approvals off | scripted" not in shown.text)
+    program.until(lambda shown: "approvals off · scripted" not in shown.text)
     program.type("/statusline\r")
     program.until("Status line:")
     program.type("\x15\r")
-    program.until("approvals off")
+    program.until("auto · scripted")
     assert "status_line" not in json.loads((tmp_path / "zot" / "config.json").read_text())
 
 

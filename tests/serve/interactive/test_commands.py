@@ -65,6 +65,30 @@ def test_what_is_like_it_is_allowed_in_the_project_from_then_on(at_terminal, tmp
     assert json.loads((tmp_path / "zot" / "approvals.json").read_text()) == {}
 
 
+def test_shift_tab_goes_through_the_modes_and_each_one_counts(at_terminal, tmp_path):
+    edit = {"tools": [{"name": "write", "args": {"path": "made.txt", "content": "made\n"}}]}
+    hook = {"tools": [{"name": "write", "args": {"path": ".git/hooks/x", "content": "y"}}]}
+    turns = [edit, {"text": "planned"}, edit, {"text": "written"}, hook, {"text": "kept off"}]
+    program = at_terminal([*turns, bash("touch ran"), {"text": "ran it"}], size=(40, 24))
+    program.until("ask · scripted")
+    for name in ("accept edits", "plan"):
+        program.type("\x1b[Z")
+        program.until(f"{name} · scripted")
+    send(program, "first", "planned")
+    assert "plan mode is on" in everything(program)
+    assert not (tmp_path / "work" / "made.txt").exists()
+    send(program, "/mode accept edits", "mode: accept edits")
+    send(program, "second", "written")
+    assert (tmp_path / "work" / "made.txt").read_text() == "made\n"
+    send(program, "third", "May zot use write?")  # programs obey hidden files
+    program.type("n")
+    program.until("kept off")
+    program.type("\x1b[Z\x1b[Z")
+    program.until("auto · scripted")
+    send(program, "fourth", "ran it")
+    assert (tmp_path / "work" / "ran").exists()
+
+
 def test_a_command_of_several_lines_is_asked_about_line_by_line(at_terminal):
     program = at_terminal([bash("make one\nmake two"), *HELLO], "count")
     shown = program.until("May zot use bash?")

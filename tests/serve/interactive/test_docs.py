@@ -7,7 +7,8 @@ from support.docs import ROOT, blocks
 
 from zot.serve.interactive.slash.table import COMMANDS
 from zot.tui.keymap import ACTIONS, keymap_with
-from zot.tui.theme import PLAIN, theme_of
+from zot.tui.theme import theme_of
+from zot.tui.themes import PLAIN
 
 PAGE = "docs/terminal.md"
 

@@ -47,7 +47,7 @@ def test_the_background_decides_between_light_and_dark(at_terminal):
     program = at_terminal(HELLO, "--theme", "auto", COLORTERM="truecolor")
     program.until(lambda _: b"\x1b]11;?" in program.written)
     program.type("\x1b]11;rgb:ffff/ffff/ffff\x1b\\")
-    program.until(lambda _: b"38;2;15;102;116" in program.written)
+    program.until(lambda _: b"38;2;11;90;104" in program.written)
     assert "rgb" not in program.shown.text
 
 
@@ -55,8 +55,8 @@ def test_a_light_terminal_never_sees_the_dark_colours(at_terminal):
     program = at_terminal(HELLO, "--theme", "auto", "say hello", COLORTERM="truecolor")
     program.background = b"\x1b]11;rgb:ffff/ffff/ffff\x1b\\"
     program.until("Hello there")
-    program.until(lambda _: b"38;2;15;102;116" in program.written)
-    assert b"38;2;127;180;202" not in program.written  # the dark mark of a prompt
+    program.until(lambda _: b"38;2;11;90;104" in program.written)
+    assert b"38;2;127;193;214" not in program.written  # the dark mark of a prompt
 
 
 @pytest.mark.parametrize(

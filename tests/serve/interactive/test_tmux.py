@@ -62,7 +62,7 @@ def start(tmux, tmp_path, turns):
     command = zot("--provider", "scripted", "--script", str(script), "--no-ext")
     line = f"cd {tmp_path}/work; clear; {' '.join(command)}"
     tmux.do("send-keys", "-t", "a", line, "Enter")
-    tmux.until(lambda text: "approvals on" in text)
+    tmux.until(lambda text: "ask · scripted" in text)
 
 
 def shake(tmux, seed, times):
@@ -82,10 +82,10 @@ def count(text, pattern):
 def test_a_resize_before_anything_was_said_leaves_one_prompt(tmux, tmp_path, seed):
     start(tmux, tmp_path, [{"text": "x"}])
     shake(tmux, seed, 10)
-    tmux.until(lambda text: "approvals on" in text)
+    tmux.until(lambda text: "ask · scripted" in text)
     text = tmux.text("-S", "-500")
     assert count(text, "^❯") == 1, text
-    assert count(text, "approvals on") == 1, text
+    assert count(text, "ask · scripted") == 1, text
 
 
 @pytest.mark.parametrize("seed", [3, 7])
@@ -97,5 +97,5 @@ def test_resizes_while_an_answer_streams_leave_every_word_once(tmux, tmp_path, s
     tmux.until(lambda text: "esc stops" not in text and f"word{WORDS - 1}" in text)
     text = tmux.text("-S", "-1000")
     assert count(text, "^❯") == 2, text  # what was said, and the editor
-    assert count(text, "approvals on") == 1, text
+    assert count(text, "ask · scripted") == 1, text
     assert [int(word) for word in re.findall(r"word(\d+)", text)] == list(range(WORDS)), text

@@ -40,8 +40,8 @@ def test_the_result_is_a_short_diff(edit: Edit, tmp_path: Path) -> None:
         edit, path="f", edits=[pair("line 5\n", "five\nand more\n"), pair("line 17", "x")]
     )
     assert text(output) == (
-        "...\n line 2\n line 3\n line 4\n-line 5\n+five\n+and more\n"
-        " line 6\n line 7\n line 8\n...\n"
+        "... 1\n line 2\n line 3\n line 4\n-line 5\n+five\n+and more\n"
+        " line 6\n line 7\n line 8\n... 5\n"
         " line 14\n line 15\n line 16\n-line 17\n+x\n line 18\n line 19\n line 20"
     )
     assert output.details is not None

@@ -36,6 +36,7 @@ from zot.tui.keys import KeyPress
 from zot.tui.theme import Theme
 
 if TYPE_CHECKING:
+    from zot.core.hook import ApprovalMode
     from zot.home import Surroundings
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive.chat import Chat
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from zot.serve.interactive.view import View
     from zot.settings.resolve import Plan
     from zot.tui.blocks import Level, LiveBlock
-    from zot.tui.keymap import ViKeys
+    from zot.tui.vi import ViKeys
 
 STOP_SECONDS = 3.0
 """Seconds to wait for the agent to end."""
@@ -97,6 +98,8 @@ class App:
         self.loading = True
         self.working = 0
         """Number of `work` threads that have not ended."""
+        self.mode: ApprovalMode | None = None
+        """Mode that the person has chosen; None: as the settings say."""
         self.focused = True
         self.fatal: ZotError | None = None
         """Error that ended the program before it began."""
@@ -107,6 +110,8 @@ class App:
         """Set at exit; stops the threads of this front end."""
         self._leaves_until = 0.0
         """Time until which a second Ctrl+C ends the program."""
+        self._goes_back_until = 0.0
+        """Time until which a second Esc goes back to an earlier prompt."""
         self._actions = self._own_actions()
 
     def _own_actions(self) -> dict[str, Callable[[], object]]:
@@ -116,11 +121,13 @@ class App:
             "steer": lambda: self._send(steer=True),
             "complete": self.completion.reopen,
             "take-back": lambda: self.queue.take_back(self.built),
-            "stop": self._stop,
+            "stop": self._escape,
             "interrupt": self._interrupt,
             "end-of-input": self._end_of_input,
             "suspend": self.loop.suspend,
             "redraw": self.loop.redraw,
+            "background": self._to_background,
+            "next-mode": lambda: self.guarded(self.chat.next_mode),
             "search-history": lambda: self.chat.search_history(),
             "external-editor": lambda: self.guarded(self.chat.edit_outside),
             "paste": lambda: self.chat.paste_clipboard(),
@@ -176,6 +183,9 @@ class App:
     def _type(self, key: KeyPress) -> None:
         match key.name:
             case "text":
+                if key.text == "?" and not self.editor.text and self.built is not None:
+                    self.chat.show_keys()
+                    return
                 self.dialogs.typed_at = time.monotonic()
                 self.editor.insert(key.text)
             case "paste":
@@ -206,6 +216,22 @@ class App:
         for shell in running[-1:]:
             shell.cancel.set()
         return bool(running)
+
+    def _to_background(self) -> None:
+        """Move the running command of the model to the background, or else go left."""
+        if not self.chat.to_background():
+            self.editor.do("left")
+
+    def _escape(self) -> None:
+        """Stop what runs. Twice, with nothing to stop and no text: go back to an earlier prompt."""
+        if self._stop() or self.editor.text or self.built is None:
+            return
+        if time.monotonic() < self._goes_back_until:
+            self._goes_back_until = 0.0
+            self.chat.command("/rewind")
+        elif self.view is not None and self.view.has_prompts:
+            self._goes_back_until = time.monotonic() + TWICE_SECONDS
+            self.status.hint = "esc once more goes back to an earlier prompt"
 
     def _interrupt(self) -> None:
         if self._stop():
@@ -273,9 +299,11 @@ class App:
         assert self.view is not None
         self.view.add(block)
 
-    def show_view(self, view: View) -> None:
-        """Show the view, with earlier notes first; loading is over."""
+    def show_view(self, view: View, welcome: LiveBlock | None = None) -> None:
+        """Show the view, with the welcome and earlier notes first; loading is over."""
         view.follow(self.view)
+        if welcome is not None:
+            view.begin_with(welcome)
         self.view, self.loading = view, False
         for text, level in self._early:
             view.note(text, level)
@@ -335,7 +363,7 @@ class App:
             for event in self.events.take():
                 view.take(event)
                 self.chat.take(event)
-        waits = [1.0] * bool(self.shells)
+        waits = [1.0] * (bool(self.shells) or self.dialogs.follows)
         if view is not None and view.activity:
             waits.append(1.0 - (time.monotonic() - view.since) % 1.0)
         if self.saved is not None:
@@ -353,14 +381,15 @@ class App:
         if choice.depends:
             self.loop.terminal.write("\x1b]11;?\x1b\\\x1b[c")
         else:
-            self._wear(choice.dark)
+            self.wear(choice.dark)
 
     def _take_reply(self, reply: str) -> None:
         """Handle a reply of the terminal."""
         if self._themes is not None and (theme := self._themes.after(reply, self.theme)):
-            self._wear(theme)
+            self.wear(theme)
 
-    def _wear(self, theme: Theme) -> None:
+    def wear(self, theme: Theme) -> None:
+        """Use these colours."""
         self.theme = theme
         self.loop.use_theme(theme)
 
@@ -372,6 +401,14 @@ class App:
     def signalled(self, number: int) -> None:
         """Exit because of a signal."""
         self.exit(128 + number)
+
+    @property
+    def farewell(self) -> str:
+        """Line that says how to go on with the session; empty if nothing was said in it."""
+        if self.built is None or not self.built.session.message_count():
+            return ""
+        stored = self.built.sessions.info().path
+        return "zot -c goes on with this session, zot -r with any" if stored else ""
 
     def close(self) -> None:
         """Save what was written, and end the agent and the threads of this front end."""

@@ -10,23 +10,24 @@ from typing import TYPE_CHECKING
 
 from zot.core import events
 from zot.errors import AuthError, NoModelError, SessionError, ZotError
-from zot.serve.interactive import clipboard, questions, shell
-from zot.serve.interactive.look import notification
+from zot.serve.interactive import clipboard, look, questions, shell
 from zot.serve.interactive.slash import models, table
 from zot.serve.interactive.slash.work import copy_text
-from zot.serve.interactive.view import View, replay
-from zot.tui.blocks import LiveBlock, ToolBlock, UserBlock
-from zot.tui.menu import MenuItem
+from zot.serve.interactive.view import WAITING, View, replay
+from zot.tui.blocks import LiveBlock, RowsBlock, ToolBlock, UserBlock
+from zot.tui.menu import MenuItem, NoticeBox
 from zot.tui.pager import Pager
 
 if TYPE_CHECKING:
     from zot.core.events import Event
+    from zot.core.hook import ApprovalMode
     from zot.provider.types import Image, Message, ToolCall
     from zot.runtime.runtime import Runtime
     from zot.serve.interactive import swarm_feed
     from zot.serve.interactive.app import App
     from zot.serve.interactive.drafts import SavedTexts
 
+MODE_CYCLE: tuple[ApprovalMode, ...] = ("ask", "edits", "plan", "yolo")
 MAX_HISTORY = 2_000
 """Maximum texts offered by the search of the history."""
 _NO_SERVER = "no server answered: start one (ollama serve, llama-server), or choose another way"
@@ -39,6 +40,7 @@ _STATUS_EVENTS = (
 
 class Chat:
     commands = table.COMMANDS
+    aliases = table.ALIASES
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -52,6 +54,8 @@ class Chat:
         """Messages of the session that the view does not show."""
         self._unheard = ""
         """Last prompt sent, until its UserMessage event arrives."""
+        self._shown_activity: look.Activity = "idle"
+        """State that the terminal's title shows."""
         self._failure = ""
         """Code of the last error of a run."""
         self._answers: swarm_feed.AnswerWatch | None = None
@@ -65,13 +69,17 @@ class Chat:
         view: View,
         earlier: tuple[Message, ...],
         agent_words: tuple[str, ...],
+        welcome: LiveBlock,
     ) -> None:
         """Use the loaded agent and send it the texts queued meanwhile. `earlier` are messages of
-        its session that the view does not show; `agent_words` are for swarm agents."""
+        its session that the view does not show; `agent_words` are for swarm agents; `welcome` is
+        shown first, once."""
         app = self._app
         self._earlier, self.agent_words = earlier, agent_words
+        is_first = app.view is None
         app.built = runtime
-        app.show_view(view)
+        runtime.shell.background.watch(lambda: app.loop.post(app.refresh_status))
+        app.show_view(view, welcome if is_first else None)
         app.refresh_status()
         self.watch_agents()
         for text in app.queue.take_unsent():
@@ -149,6 +157,26 @@ class Chat:
         """Return the images whose chips are in the text."""
         return clipboard.images_in(text, self.images)
 
+    def to_background(self) -> bool:
+        """Let the command that the model waits for go on in the background; False: there is
+        none."""
+        built = self._app.built
+        return built is not None and built.shell.background.detach()
+
+    # --- modes -------------------------------------------------------------------------------
+
+    def next_mode(self) -> None:
+        """Change to the next mode: ask, accept edits, plan, auto."""
+        now = self._app.runtime.approvals.mode
+        at = MODE_CYCLE.index(now) if now in MODE_CYCLE else -1
+        self.set_mode(MODE_CYCLE[(at + 1) % len(MODE_CYCLE)])
+
+    def set_mode(self, mode: ApprovalMode) -> None:
+        app = self._app
+        app.runtime.approvals.set_mode(mode)
+        app.mode = mode
+        app.refresh_status()
+
     # --- events of the agent -----------------------------------------------------------------
 
     def take(self, event: Event) -> None:
@@ -181,6 +209,19 @@ class Chat:
                 pass
         if isinstance(event, _STATUS_EVENTS):
             app.refresh_status()
+        self._show_activity()
+
+    def _show_activity(self) -> None:
+        """Show in the terminal's title and tab that the agent works, waits or is done."""
+        app = self._app
+        activity = app.view.activity if app.view is not None else ""
+        now: look.Activity = "busy" if activity else "idle"
+        if activity == WAITING:
+            now = "waiting"
+        if now != self._shown_activity:
+            self._shown_activity = now
+            progress = look.progress(now, app.around.environ)
+            app.loop.terminal.write(look.title(app.cwd, now) + progress)
 
     def _run_ended(self, stop: str) -> None:
         self.call_back("zot is done")
@@ -191,7 +232,7 @@ class Chat:
     def call_back(self, text: str) -> None:
         """Notify a person who looks elsewhere that zot is waiting or done."""
         if not self._app.focused:
-            self._app.loop.terminal.write(notification(text, self._app.around.environ))
+            self._app.loop.terminal.write(look.notification(text, self._app.around.environ))
 
     def watch_agents(self) -> None:
         """Show answers of agents that this conversation started, if there are any."""
@@ -233,6 +274,12 @@ class Chat:
             folded=not unfold,
         )
         app.loop.open_full(pager, app.theme)
+
+    def show_keys(self) -> None:
+        """Show the keys over the editor; the next key closes that."""
+        dialogs = self._app.dialogs
+        box = NoticeBox(RowsBlock("Keys", table.KEYS).lines, lambda: dialogs.close(box))
+        dialogs.open(box)
 
     def search_history(self) -> None:
         """Pick an earlier prompt; the current text goes to the history first."""

@@ -124,6 +124,8 @@ class Completion:
         own = self._app.chat.commands.values()
         items = [MenuItem(f"/{command.name}", command.help, f"/{command.name} ") for command in own]
         items += [MenuItem(f"/{i.name}", i.description, f"/{i.name} ") for i in self._others]
+        aliases = self._app.chat.aliases if typed else {}
+        items += [MenuItem(f"/{n}", f"/{meant} here", f"/{n} ") for n, meant in aliases.items()]
         word = f"/{typed}".casefold()
         begins = [item for item in items if item.label.casefold().startswith(word)]
         begins.sort(key=lambda item: item.label.casefold() != word)  # /session, then /sessions

@@ -11,6 +11,7 @@ from zot.tui.menu import (
     AnswerKey,
     Menu,
     MenuItem,
+    NoticeBox,
     Overlay,
     QuestionBox,
     ShownQuestion,
@@ -38,6 +39,11 @@ class DialogStack:
     @property
     def top(self) -> Overlay | None:
         return self.overlays[-1] if self.overlays else None
+
+    @property
+    def follows(self) -> bool:
+        """Whether the open overlay shows something that changes by itself."""
+        return isinstance(self.top, NoticeBox) and self.top.follows
 
     def open(self, overlay: Overlay, *, unasked: bool = False) -> None:
         """Show an overlay; it gets all keys until `close`. With `unasked`, typing in progress goes
@@ -74,10 +80,11 @@ class DialogStack:
         leave: Callable[[], None] = _nothing,
         unasked: bool = False,
         keys: Mapping[str, Callable[[Any], None]] | None = None,
-        hint: str = "enter picks, esc leaves",
+        hint: str = "enter picks · esc leaves",
+        moved: Callable[[Any], None] | None = None,
     ) -> Menu:
         """Open a menu that closes itself, unless it `stays`; call `pick` with the value picked, or
-        `leave`. `keys` and `hint` as for Menu."""
+        `leave`. `keys`, `hint` and `moved` as for Menu."""
 
         def picked(value: Any) -> None:
             if not stays:
@@ -88,7 +95,9 @@ class DialogStack:
             self.close(menu)
             leave()
 
-        menu = Menu(title, items, picked, leave=left, chosen=chosen, keys=keys, hint=hint)
+        menu = Menu(
+            title, items, picked, leave=left, chosen=chosen, keys=keys, hint=hint, moved=moved
+        )
         self.open(menu, unasked=unasked)
         return menu
 

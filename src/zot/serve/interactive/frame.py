@@ -20,6 +20,8 @@ MAX_OPEN_LINES = 14
 """Maximum lines of a block that still changes; few, so that a window can be made smaller."""
 SMALL_ROWS = 16
 """Rows below which a window shows nothing above an open question."""
+PADDED_HEIGHT = 7
+"""Height of the editor from which it has a blank row above and below."""
 MIN_OVERLAY = 8
 """Minimum lines of a question, even if that exceeds its share of the window."""
 
@@ -56,7 +58,19 @@ def _fields(app: App, columns: int, rows: int) -> tuple[list[Line], tuple[int, i
 
 
 def _editor_lines(app: App, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
-    """Return the text with its mark, and the cursor."""
+    """Return the text on its background, and the cursor."""
+    lines, (row, column) = _text_lines(app, columns, height)
+    fill = ("editor fill", "")
+    framed: list[Line] = [
+        (fill, *((f"editor {style}", text) for style, text in line)) for line in lines
+    ]
+    if height < PADDED_HEIGHT:
+        return framed, (row, column)
+    # No rules: in a narrower window a line as wide as the old one may take two rows, or one.
+    return [(fill,), *framed, (fill,)], (row + 1, column)
+
+
+def _text_lines(app: App, columns: int, height: int) -> tuple[list[Line], tuple[int, int]]:
     layout = app.editor.layout(max(2, columns - 3), height)
     is_normal = app.vi is not None and not app.vi.inserts
     mark = ("dim", ": ") if is_normal else ("prompt", "❯ ")

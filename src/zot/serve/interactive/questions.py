@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 from zot.core import events
 from zot.errors import CommandError
 from zot.runtime.approval import Decision
-from zot.tui.blocks import diff_lines
 from zot.tui.cells import Line, clean, clip, visible, wrap
+from zot.tui.diff import DiffLines, counts_line
 from zot.tui.keys import KeyPress
 from zot.tui.links import file_word
 from zot.tui.menu import (
@@ -40,6 +40,8 @@ class ApprovalQuestion:
     def __init__(self, app: App, event: events.ApprovalRequest) -> None:
         self._app = app
         self._event = event
+        self._diff: tuple[int, DiffLines] | None = None
+        """The drawn diff and its width."""
 
     def ask(self) -> None:
         event, name = self._event, self._event.call.name
@@ -67,13 +69,20 @@ class ApprovalQuestion:
     def _subject(self) -> Line:
         """Return the file that would change."""
         path = self._path()
-        return ((f"accent {file_word(path)}", visible(path)),) if self._event.diff else ()
+        if not self._event.diff:
+            return ()
+        return (
+            *((*counts_line(self._event.diff), ("", "  "))),
+            (f"accent {file_word(path)}", visible(path)),
+        )
 
-    def _body(self, width: int) -> list[Line]:
+    def _body(self, width: int) -> Sequence[Line]:
         event = self._event
         if not event.diff:
             return wrap([("", visible(event.preview))], width)
-        return diff_lines(event.diff, event.line, width, self._path())
+        if self._diff is None or self._diff[0] != width:
+            self._diff = width, DiffLines(event.diff, width, self._path(), event.line)
+        return self._diff[1]
 
     def _answered(self, value: object, text: str) -> None:
         match value:
@@ -131,10 +140,9 @@ class ApprovalQuestion:
         self._app.dialogs.open(box, unasked=first)
 
 
-def first_change(body: list[Line]) -> int:
+def first_change(body: Sequence[Line]) -> int:
     """Return the index of the first changed line of a diff."""
-    changed = (at for at, line in enumerate(body) if {"add", "del"} & {style for style, _ in line})
-    return next(changed, 0)
+    return body.first_change if isinstance(body, DiffLines) else 0
 
 
 _PATTERNS = (

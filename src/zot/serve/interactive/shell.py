@@ -124,6 +124,19 @@ def edited_outside(app: App, text: str) -> str | None:
         app.loop.regain(from_guest=True)
 
 
+def edit_file(app: App, path: str) -> None:
+    """Open a file in the person's own editor. Raises ZotError: that cannot be started."""
+    environ = visible_environment(app.around)
+    command = environ.get("VISUAL") or environ.get("EDITOR") or "vi"
+    app.loop.release()
+    try:
+        subprocess.run([*shlex.split(command), path], cwd=app.cwd, env=environ, check=False)
+    except (OSError, ValueError) as error:
+        raise ZotError(f"the editor {command!r} cannot be started: {error}") from error
+    finally:
+        app.loop.regain(from_guest=True)
+
+
 def _edited(text: str, environ: Mapping[str, str]) -> str | None:
     """Return the edited text; None if the editor exited with an error.
 

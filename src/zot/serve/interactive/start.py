@@ -53,9 +53,12 @@ def run(
         finally:
             sys.stdout, sys.stderr = outputs
             loop.release()
+            farewell = app.farewell
             app.close()
     if app.fatal is not None:
         raise app.fatal
+    if farewell and code == 0:
+        sys.stdout.write(f"{farewell}\n")
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,23 @@ from zot.provider.model import clamped
 from zot.tui.cells import Line, Span, cells, clean, clip, line_cells
 
 if TYPE_CHECKING:
+    from zot.core.hook import ApprovalMode
     from zot.runtime.runtime import Runtime, State
 
 RIGHT, OFF = "right", "off"
 NEVER_ASKS = "off"
 DEFAULT_PARTS = (
-    *("model", "context", "tokens", "cache", "cost", "jail", "approvals", "queue"),
+    *("mode", "model", "context", "cost", "jail", "commands", "queue", "tokens", "cache"),
     *(RIGHT, "cwd", "branch"),
 )
+MODES: dict[ApprovalMode, tuple[str, str]] = {
+    "ask": ("ask", "mode.ask"),
+    "edits": ("accept edits", "mode.edits"),
+    "plan": ("plan", "mode.plan"),
+    "yolo": ("auto", "mode.auto"),
+    "ask_all": ("ask always", "mode.ask"),
+}
+"""Name and style of each mode."""
 MAX_HEAD = 1_000
 """Maximum bytes read of git's HEAD."""
 
@@ -33,9 +43,11 @@ class StatusFacts(Struct, frozen=True):
     branch: str
     """Branch checked out in the working directory."""
     approvals: str
-    """on, off, or the tools that need approval."""
+    """on, or the tools that need approval."""
     jail: str = ""
     """The jail in a word or two."""
+    commands: int = 0
+    """Number of commands that run in the background."""
 
 
 class StatusLine:
@@ -44,7 +56,7 @@ class StatusLine:
     def __init__(self) -> None:
         self.parts: tuple[str, ...] = DEFAULT_PARTS
         self.approvals = ""
-        """on, off, or the tools that need approval."""
+        """on, or the tools that need approval."""
         self.hint = ""
         """Shown instead, until the next key."""
         self.problem = ""
@@ -59,7 +71,10 @@ class StatusLine:
         state = runtime.state()
         report = runtime.shell.jail_report()
         jail = "" if report is None else report.word
-        facts = StatusFacts(state, branch_of(state.cwd), self.approvals, jail)
+        commands = 0
+        if runtime.shell.has_background:
+            commands = sum(command.running for command in runtime.shell.background.all())
+        facts = StatusFacts(state, branch_of(state.cwd), self.approvals, jail, commands)
         self._facts, self._drawn = facts, None
 
     def lines(self, columns: int, *, loading: bool, has_agent: bool) -> list[Line]:
@@ -88,7 +103,7 @@ def status_line(status: StatusFacts, width: int, parts: Sequence[str] = DEFAULT_
             right = []
             break
         left.pop()
-    line, end = _joined(left, " | "), _joined(right, " ")
+    line, end = _joined(left, " · "), _joined(right, " ")
     gap = width - line_cells((*line, *end))
     return clip((*line, ("", " " * max(1, gap)), *end), width) if end else clip(line, width)
 
@@ -161,8 +176,19 @@ def _cost(status: StatusFacts) -> Span:
 
 
 def _approvals(status: StatusFacts) -> Span:
-    style = "warn" if status.approvals == NEVER_ASKS else "status"
-    return style, f"approvals {status.approvals}" if status.approvals else ""
+    never = status.state.mode == "yolo"
+    what = NEVER_ASKS if never else status.approvals
+    return "warn" if never else "status", f"approvals {what}" if what else ""
+
+
+def _mode(status: StatusFacts) -> Span:
+    name, style = MODES[status.state.mode]
+    return style, name
+
+
+def _commands(status: StatusFacts) -> Span:
+    many = "s" * (status.commands != 1)
+    return "accent", f"{status.commands} command{many}" if status.commands else ""
 
 
 def _queue(status: StatusFacts) -> Span:
@@ -170,6 +196,7 @@ def _queue(status: StatusFacts) -> Span:
 
 
 PARTS: dict[str, Callable[[StatusFacts], Span]] = {
+    "mode": _mode,
     "provider": lambda status: ("status", status.state.provider),
     "model": _model,
     "context": _context,
@@ -178,6 +205,7 @@ PARTS: dict[str, Callable[[StatusFacts], Span]] = {
     "cost": _cost,
     "jail": lambda status: ("accent", status.jail),
     "approvals": _approvals,
+    "commands": _commands,
     "queue": _queue,
     "session": lambda status: ("status", status.state.session_id),
     "cwd": lambda status: ("status", folder(status.state.cwd)),
@@ -190,6 +218,15 @@ def amount(tokens: int) -> str:
     if tokens < 1_000:
         return str(tokens)
     return f"{tokens / 1_000:.1f}k" if tokens < 1_000_000 else f"{tokens / 1_000_000:.1f}M"
+
+
+def age(then: float) -> str:
+    """Return how long ago a moment was: `5 min`, `3 h`, `12 d`."""
+    seconds = max(0.0, time.time() - then)
+    for limit, size, unit in ((3600, 60, "min"), (86_400, 3600, "h"), (float("inf"), 86_400, "d")):
+        if seconds < limit:
+            return f"{int(seconds // size)} {unit}"
+    raise AssertionError("no age is infinite")
 
 
 def folder(path: str) -> str:

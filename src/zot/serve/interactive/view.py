@@ -14,13 +14,24 @@ from zot.core import events
 from zot.core.events import Event
 from zot.provider.types import Image, Message, Text, ToolCall, ToolResult
 from zot.text import size_text
-from zot.tui.blocks import Level, LiveBlock, NoteBlock, ThinkingBlock, ToolBlock, UserBlock
+from zot.tui.blocks import (
+    READING,
+    Level,
+    LiveBlock,
+    NoteBlock,
+    ReadsBlock,
+    ThinkingBlock,
+    ToolBlock,
+    UserBlock,
+)
 from zot.tui.cells import EMPTY, Line
 from zot.tui.markdown import MarkdownBlock
 from zot.tui.pictures import InlineImage, image_size
 
 TOLD_MISS = 10_000
 """Tokens from which a miss of the prompt cache is shown."""
+WAITING = "waiting for you"
+"""Activity while a question is open."""
 REPLAYED = 20
 """Messages shown when a session is resumed."""
 _LEVELS: dict[str, Level] = {"warn": "warning", "warning": "warning", "error": "error"}
@@ -53,7 +64,13 @@ class TranscriptBlocks:
         """Blocks of the model in this turn."""
 
     def add(self, block: LiveBlock) -> None:
+        self.seal_reads()
         self.record.append(block)
+
+    def seal_reads(self) -> None:
+        """End a group of calls that read: something else begins."""
+        if self.record and isinstance(last := self.record[-1], ReadsBlock):
+            last.seal()
 
     def note(self, text: str, level: Level = "info") -> None:
         self.add(NoteBlock(text, level))
@@ -81,9 +98,23 @@ class TranscriptBlocks:
         """Return the block of a call; a new one ends the text before it."""
         if id not in self._tools:
             self._end_texts()
-            self._tools[id] = ToolBlock(name)
-            self._say(self._tools[id])
+            tool = self._tools[id] = ToolBlock(name)
+            if name in READING and not self._spoken:
+                self._join_reads(tool)
+            else:
+                self._say(tool)
         return self._tools[id]
+
+    def _join_reads(self, tool: ToolBlock) -> None:
+        """Put the call into the group of reads before it, or into a new one."""
+        last = self.record[-1] if self.record else None
+        if isinstance(last, ReadsBlock) and last.is_open:
+            last.add(tool)
+            self._turn.append(tool)
+        else:
+            group = ReadsBlock()
+            group.add(tool)
+            self._say(group)
 
     def _say(self, block: LiveBlock) -> None:
         self._turn.append(block)
@@ -93,6 +124,9 @@ class TranscriptBlocks:
         """Remove the model's blocks of this turn, which is repeated, and return them."""
         self._end_everything()
         void, self._turn = self._turn, []
+        for group in self.record[-1:]:
+            if isinstance(group, ReadsBlock):
+                group.calls[:] = [call for call in group.calls if call not in void]
         self.record[:] = [block for block in self.record if block not in void]
         return void
 
@@ -105,6 +139,7 @@ class TranscriptBlocks:
 
     def _end_everything(self) -> None:
         self._end_texts()
+        self.seal_reads()
         for tool in self._tools.values():
             tool.give_up()
         self._tools.clear()
@@ -171,6 +206,14 @@ class View(TranscriptBlocks):
         super().add(block)
         self._open.append(block)
 
+    def begin_with(self, block: LiveBlock) -> None:
+        """Draw a block above all others; it is no part of the transcript."""
+        self._open.appendleft(block)
+
+    @property
+    def has_prompts(self) -> bool:
+        return any(isinstance(block, UserBlock) for block in self.record)
+
     def add_user(self, message: Message) -> None:
         self.add(UserBlock(shown_text(message), self._pictures(message.content)))
 
@@ -231,7 +274,7 @@ class View(TranscriptBlocks):
                 self.activity, self._asked = "", None
             case events.ApprovalRequest(call=call):
                 self._asked = self._tools.get(call.id)
-                self._does("waiting for you")
+                self._does(WAITING)
             case events.ApprovalResolved():
                 self._asked = None
                 self._does("working")
@@ -371,3 +414,4 @@ def replay(view: View, messages: tuple[Message, ...]) -> None:
                         view.take(events.ToolReturned(call, part))
                 case _:
                     pass
+    view.seal_reads()

@@ -12,7 +12,7 @@ from zot.errors import ToolError
 from zot.provider.types import Json, Text, ToolCall
 from zot.text import whole_characters
 from zot.tools.edit import files, replace
-from zot.tools.edit.text import diff, keep_style, shown_text
+from zot.tools.edit.text import MAX_SHOWN_ROWS, diff, keep_style, shown_text
 from zot.tools.place import Place, PlacedTool
 
 
@@ -115,7 +115,11 @@ def _report(name: str, before: bytes | None, after: bytes) -> ToolOutput:
     if before is None:
         return ToolOutput(
             content=(Text(f"created {name} ({size})"),),
-            details={"created": True, "diff": "", "first_changed_line": 1},
+            details={
+                "created": True,
+                "diff": "" if b"\0" in after else diff("", shown_text(after))[0],
+                "first_changed_line": 1,
+            },
         )
     rows, line = diff(shown_text(before), shown_text(after))
     summary = f"overwrote {name} ({size})" if rows else f"{name} already had this content ({size})"
@@ -175,10 +179,10 @@ class EditedFiles:
             return None  # the call itself will report the error
         if b"\0" in (before or b"") or b"\0" in after:
             return None
-        rows, line = diff(shown_text(before), shown_text(after))
+        rows, line = diff(shown_text(before), shown_text(after), MAX_SHOWN_ROWS)
         return PlannedChange(rows, line, str(path), before, after)
 
     def diff(self, before: bytes | None, after: bytes | None) -> str:
         if any(b"\0" in side for side in (before or b"", after or b"")):
             return f"binary: {len(before or b'')} bytes before, {len(after or b'')} after"
-        return diff(shown_text(before), shown_text(after))[0]
+        return diff(shown_text(before), shown_text(after), MAX_SHOWN_ROWS)[0]

@@ -13,6 +13,11 @@ from collections.abc import Sequence
 BOM = b"\xef\xbb\xbf"
 CONTEXT = 3
 MAX_ROWS = 200
+"""Maximum rows of a diff for a model."""
+MAX_SHOWN_ROWS = 10_000
+"""Maximum rows of a diff for a person."""
+MAX_SHOWN = 1_000_000
+"""Maximum characters of such a diff."""
 MAX_WIDTH = 500
 MAX_COMPARED = 4_000_000
 """Maximum product of both sides' lines (or words) to align; beyond it all count as replaced."""
@@ -95,8 +100,9 @@ def keep_style(before: bytes, content: bytes) -> bytes:
 # --- diffs -----------------------------------------------------------------------------------
 
 
-def diff(before: str, after: str) -> tuple[str, int]:
-    """Return the changed lines with context, and the number of the first one (0: no change)."""
+def diff(before: str, after: str, most: int = MAX_ROWS) -> tuple[str, int]:
+    """Return the changed lines with context, and the number of the first one (0: no change). A row
+    `... 12` stands for 12 equal lines. `most`: maximum rows."""
     old, new = _lines(before), _lines(after)
     changes = [code for code in opcodes(old, new) if code[0] != "equal"]
     if not changes:
@@ -104,7 +110,7 @@ def diff(before: str, after: str) -> tuple[str, int]:
     rows: list[str] = []
     position = max(0, changes[0][1] - CONTEXT)
     if position:
-        rows.append("...")
+        rows.append(f"... {position}")
     for _, start, end, first, last in changes:
         rows += _context(old, position, start)
         rows += ["-" + line for line in old[start:end]]
@@ -112,8 +118,8 @@ def diff(before: str, after: str) -> tuple[str, int]:
         position = end
     rows += [" " + line for line in old[position : position + CONTEXT]]
     if position + CONTEXT < len(old):
-        rows.append("...")
-    return "\n".join(_bounded(rows)), changes[0][1] + 1
+        rows.append(f"... {len(old) - position - CONTEXT}")
+    return "\n".join(_bounded(rows, most)), changes[0][1] + 1
 
 
 def opcodes(old: Sequence[str], new: Sequence[str]) -> list[Opcode]:
@@ -152,11 +158,17 @@ def _context(old: list[str], position: int, start: int) -> list[str]:
     if len(between) <= 2 * CONTEXT:
         return [" " + line for line in between]
     first = [" " + line for line in between[:CONTEXT]]
-    return [*first, "...", *(" " + line for line in between[-CONTEXT:])]
+    return [
+        *first,
+        f"... {len(between) - 2 * CONTEXT}",
+        *(" " + line for line in between[-CONTEXT:]),
+    ]
 
 
-def _bounded(rows: list[str]) -> list[str]:
-    if len(rows) > MAX_ROWS:
-        left_out = len(rows) - MAX_ROWS
-        rows = [*rows[: MAX_ROWS // 2], f"... [{left_out} rows left out]", *rows[-MAX_ROWS // 2 :]]
+def _bounded(rows: list[str], most: int) -> list[str]:
+    if most > MAX_ROWS and sum(map(len, rows)) > MAX_SHOWN:
+        most = MAX_ROWS
+    if len(rows) > most:
+        left_out = len(rows) - most
+        rows = [*rows[: most // 2], f"... [{left_out} rows left out]", *rows[-most // 2 :]]
     return [row if len(row) <= MAX_WIDTH else row[:MAX_WIDTH] + "..." for row in rows]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zot.cancel import Cancel
+from zot.core.shell import BackgroundCommand
 from zot.core.tool import ToolOutput
 from zot.errors import Cancelled, ToolError, ZotError
 from zot.provider.types import Json, Text
@@ -46,6 +47,12 @@ class Running:
         self._dropped = 0
         self._result: ProcessResult | None = None
         self._failure = ""
+        self._tail = ""
+        """End of the output, for a person; looking at it takes nothing from the model."""
+        self._ended_at = 0.0
+        self.detached = threading.Event()
+        """Set when nobody waits for it any more, or it has ended."""
+        self.on_end: Callable[[], None] = lambda: None
         threading.Thread(target=self._run, name=f"background-{id}", daemon=True).start()
 
     def _run(self) -> None:
@@ -56,13 +63,34 @@ class Running:
         except Cancelled:  # before it was started, as while the jail is tried
             self._failure = "stopped before it began"
         finally:
+            self._ended_at = time.monotonic()
             self.ended.set()
+            self.detached.set()
+            self.on_end()
 
     def _take(self, text: str) -> None:
         with self._lock:
+            self._tail = (self._tail + text)[-KEPT:]
             text = self._new + text
             self._new = text[-KEPT:]
             self._dropped += len(text) - len(self._new)
+
+    @property
+    def tail(self) -> str:
+        with self._lock:
+            return self._tail
+
+    def info(self) -> BackgroundCommand:
+        over = self.ended.is_set()
+        seconds = (self._ended_at if over else time.monotonic()) - self._began
+        code = self._result.exit_code if self._result is not None else None
+        return BackgroundCommand(self.id, self._command, seconds, not over, code)
+
+    def finished(self) -> ProcessResult:
+        """Return how it ended. Raises ToolError: it could not be run."""
+        if self._result is None:
+            raise ToolError(self._failure)
+        return self._result
 
     def look(self) -> ToolOutput:
         over = self.ended.is_set()  # before taking the output, so that none is lost at the end
@@ -92,6 +120,11 @@ class Background:
     def __init__(self, on_first: Callable[[], None] = lambda: None) -> None:
         """`on_first` is called when the first command has started."""
         self._on_first = on_first
+        self._changed: Callable[[], None] = lambda: None
+        self._waited: list[Running] = []
+        """Commands that a tool waits for."""
+        self.watched = False
+        """True if a person may move a running command here."""
         self._commands: dict[str, Running] = {}
         self._lock = threading.Lock()
         self._count = 0
@@ -99,6 +132,60 @@ class Background:
     @property
     def used(self) -> bool:
         return bool(self._commands)
+
+    # --- BackgroundCommands ------------------------------------------------------------------
+
+    def all(self) -> list[BackgroundCommand]:
+        with self._lock:
+            return [running.info() for running in self._commands.values()]
+
+    def text(self, id: str) -> str:
+        return self._named(id).tail
+
+    def stop(self, id: str) -> None:
+        self.kill(id)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self.watched, self._changed = True, changed
+
+    def detach(self) -> bool:
+        with self._lock:
+            waited = self._waited[-1:]
+        for running in waited:
+            running.detached.set()
+        return bool(waited)
+
+    # --- for the tools -----------------------------------------------------------------------
+
+    def wait_for(self, command: str, start: Start, cancel: Cancel) -> Running:
+        """Run a command until it has ended or a person moves it to the background: then it is among
+        the commands here, with an id."""
+        running = Running("", command, start)
+        with self._lock:
+            self._waited.append(running)
+        try:
+            with cancel.calling(running.detached.set):
+                running.detached.wait()
+        finally:
+            with self._lock:
+                self._waited.remove(running)
+        if cancel.is_set():
+            running.cancel.set()
+            running.ended.wait()
+        elif not running.ended.is_set():
+            self._keep(running)
+        return running
+
+    def _keep(self, running: Running) -> None:
+        with self._lock:
+            first = not self._commands
+            self._count += 1
+            running.id = str(self._count)
+            self._commands[running.id] = running
+        running.on_end = self._changed
+        self._changed()
+        if first:
+            self._on_first()
 
     def start(self, command: str, start: Start) -> ToolOutput:
         with self._lock:
@@ -113,6 +200,8 @@ class Background:
             first = not self._commands
             self._count += 1
             running = self._commands[str(self._count)] = Running(str(self._count), command, start)
+        running.on_end = self._changed
+        self._changed()
         if first:
             self._on_first()
         running.ended.wait(FIRST_LOOK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
@@ -12,11 +12,13 @@ from zot.core.session import ChangedFile, ExportFormat, SessionInfo
 from zot.errors import CommandError
 from zot.provider.types import Message, texts_in
 from zot.runtime.rewind import Checkpoint, Rewound
+from zot.serve.interactive.status import age, folder
 from zot.serve.interactive.view import first_shown, replay
 from zot.sessions import library
 from zot.sessions.export import import_file
-from zot.tui.blocks import LinesBlock, LiveBlock, diff_lines
+from zot.tui.blocks import LinesBlock, LiveBlock
 from zot.tui.cells import Line, clean, clip
+from zot.tui.diff import DiffLines, counts_line
 from zot.tui.menu import AnswerKey, MenuItem, ShownQuestion
 
 if TYPE_CHECKING:
@@ -92,9 +94,11 @@ def file_lines(files: tuple[ChangedFile, ...] | list[ChangedFile], width: int) -
     lines: list[Line] = []
     for file in files:
         note = f"  ({file.note})" if file.note else ""
-        lines.append((("accent", clean(file.path)), ("warn", note)))
+        counts = (("", "  "), *counts_line(file.diff)) if file.diff else ()
+        head = (("accent", clean(file.path)), *counts, ("warn", note))
+        lines.append(clip(head, width, "..."))
         if file.diff:
-            lines += diff_lines(file.diff, 0, width, file.path)
+            lines += DiffLines(file.diff, width, file.path)
     return lines
 
 
@@ -105,7 +109,7 @@ class ChangesBlock(LiveBlock):
         self._files = files
 
     def lines(self, width: int, *, folded: bool = True) -> list[Line]:
-        return [clip(line, width) for line in file_lines(self._files, width)]
+        return file_lines(self._files, width)
 
 
 def diff(app: App, args: str) -> None:
@@ -158,13 +162,26 @@ def sessions(app: App, args: str) -> None:
             lambda hits: _choose_session(app, [(info, text) for info, text in hits]),
         )
         return
-    app.work(
-        lambda: runtime.sessions.list(limit=500),
-        lambda infos: _choose_session(app, [(info, _about(info)) for info in infos]),
-    )
+    _list_sessions(app, everywhere=False)
 
 
-def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
+def _list_sessions(app: App, *, everywhere: bool) -> None:
+    """List the sessions of this directory, or of all; a key changes between the two."""
+    runtime = app.runtime
+
+    def show(infos: Sequence[SessionInfo]) -> None:
+        if not infos and not everywhere:
+            _list_sessions(app, everywhere=True)
+            return
+        rows = [(info, _about(info, everywhere=everywhere)) for info in infos]
+        _choose_session(app, rows, lambda: _list_sessions(app, everywhere=not everywhere))
+
+    app.work(lambda: runtime.sessions.list(everywhere=everywhere, limit=500), show)
+
+
+def _choose_session(
+    app: App, rows: list[tuple[SessionInfo, str]], elsewhere: Callable[[], None] | None = None
+) -> None:
     if not rows:
         app.note("there is no such session here")
         return
@@ -173,7 +190,16 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
         return [MenuItem(_shown(info.title or info.first_text), text, info) for info, text in rows]
 
     def pick(value: SessionInfo) -> None:
-        resume(app, value.path)
+        if value.cwd in ("", app.runtime.cwd):
+            resume(app, value.path)
+        else:
+            app.note(f"working in {value.cwd}")
+            app.load(cwd=value.cwd, session=value.path)
+
+    def change_list(_: SessionInfo) -> None:
+        app.dialogs.close(menu)
+        assert elsewhere is not None
+        elsewhere()
 
     def rename(value: SessionInfo) -> None:
         def named(title: str) -> None:
@@ -196,8 +222,11 @@ def _choose_session(app: App, rows: list[tuple[SessionInfo, str]]) -> None:
 
         app.dialogs.confirm(f"Delete {_shown(value.title or value.first_text)}?", deleted)
 
-    hint = "enter goes on with it, ctrl+r renames, ctrl+d deletes, esc leaves"
-    keys = {"ctrl+r": rename, "ctrl+d": delete}
+    hint = "enter goes on with it · ctrl+r renames · ctrl+d deletes"
+    keys: dict[str, Callable[[SessionInfo], None]] = {"ctrl+r": rename, "ctrl+d": delete}
+    if elsewhere is not None:
+        hint += " · ctrl+a all directories, or this one"
+        keys["ctrl+a"] = change_list
     menu = app.dialogs.choose("Sessions", items(), pick, keys=keys, hint=hint)
 
 
@@ -350,6 +379,8 @@ def _files(moment: Checkpoint) -> str:
     return f"{count} file{'s' if count > 1 else ''}" if count else ""
 
 
-def _about(info: SessionInfo) -> str:
+def _about(info: SessionInfo, *, everywhere: bool = False) -> str:
+    """Return the age, in a column, and what else tells sessions apart."""
     cost = f", ${info.cost:.2f}" if info.cost else ""
-    return f"{_when(info.modified)}, {info.messages} messages, {info.model}{cost}"
+    where = f"  {folder(info.cwd)}" if everywhere else ""
+    return f"{age(info.modified):>6}{where}  {info.messages} messages, {info.model}{cost}"

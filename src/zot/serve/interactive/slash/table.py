@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from zot.core.source import CommandInfo, CommandResult
 from zot.errors import ZotError
-from zot.serve.interactive.slash import models, sessions, work
+from zot.serve.interactive.slash import known, models, sessions, work
 from zot.tui.blocks import RowsBlock
 
 if TYPE_CHECKING:
@@ -105,9 +105,19 @@ COMMANDS = {
         ),
         SlashCommand("study", "get to know a project", work.study, "[PATH]"),
         SlashCommand("cost", "tokens and money of this session", work.cost),
+        SlashCommand("context", "what fills the model's window", known.context),
+        SlashCommand("theme", "choose colours", known.theme, "[NAME]"),
+        SlashCommand("init", "write an AGENTS.md for this project", known.init, "[HINT]"),
+        SlashCommand("memory", "edit what the model is always told", known.memory),
+        SlashCommand("hooks", "what sees calls before they run", known.hooks),
+        SlashCommand("export", "write the conversation to a file", known.export, "[FORMAT] [FILE]"),
+        SlashCommand("vim", "vi's keys on or off", known.vim),
         SlashCommand("tools", "what the model can use", work.tools),
         SlashCommand("skills", "use a skill", work.skills),
         SlashCommand("mcp", "MCP servers and how they are", work.mcp),
+        SlashCommand("ps", "commands in the background (ctrl+b moves one there)", work.ps),
+        SlashCommand("mode", "ask, accept edits, plan, auto (shift+tab)", work.mode, "[NAME]"),
+        SlashCommand("plan", "only read, and say what would be done", work.plan, "[PROMPT]"),
         SlashCommand("approvals", "what runs without a question", work.approvals),
         SlashCommand(
             "jail",
@@ -128,12 +138,20 @@ COMMANDS = {
         SlashCommand("exit", "leave", lambda app, _: app.exit()),
     )
 }
-ALIASES = {"quit": "exit", "?": "help", "local": "llama"}
+ALIASES = {
+    "quit": "exit", "?": "help", "local": "llama", "resume": "sessions", "config": "settings",
+    "permissions": "approvals", "agents": "swarm", "usage": "cost", "checkpoint": "rewind",
+    "effort": "reasoning", "models": "model", "plugins": "reload-ext", "tasks": "ps",
+    "bashes": "ps", "shortcuts": "help",
+}  # fmt: skip
+"""Names of other agents for commands of ours."""
 KEYS = (
     ("enter", "send; while zot works: after its turn (ctrl+s: as soon as it can hear it)"),
     ("ctrl+j, alt+enter", "a new line"),
     ("alt+up", "take the last waiting message back"),
     ("esc, ctrl+c", "stop the turn, or a !command; ctrl+c also clears the text, twice leaves"),
+    ("shift+tab", "the next mode: ask, accept edits, plan, auto"),
+    ("ctrl+b", "let the running command go on in the background; /ps lists them"),
     ("ctrl+d", "leave, when the text is empty"),
     ("ctrl+o, page up", "the pager: folded output, the whole transcript"),
     ("ctrl+r, ctrl+g", "search what was sent; write the text in your editor"),
@@ -151,6 +169,8 @@ def run_slash(app: App, text: str) -> None:
     if command is None:
         run_other(app, text)
         return
+    if name in ALIASES:
+        app.note(f"/{name} is /{command.name} here")
     if command.stops and app.built is not None and app.built.runs.busy:
         app.work(app.built.stop, lambda _: command.run(app, args.strip()))
     else:

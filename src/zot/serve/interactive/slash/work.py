@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zot.core.confinement import JailWords
 from zot.core.cost import cached_share
-from zot.core.hook import Rule
+from zot.core.hook import ApprovalMode, Rule
 from zot.core.source import CommandInfo, ExtensionState
 from zot.errors import CommandError, ConfigError
 from zot.provider.types import Message, texts_in
@@ -17,7 +17,7 @@ from zot.serve.interactive.clipboard import native_copy, terminal_copy
 from zot.serve.interactive.sidechat import SideChat
 from zot.serve.interactive.status import (
     DEFAULT_PARTS,
-    NEVER_ASKS,
+    MODES,
     OFF,
     PARTS,
     RIGHT,
@@ -28,11 +28,19 @@ from zot.settings import config
 from zot.settings.known import visible_environment
 from zot.settings.options import SETTINGS, Options, as_text, from_text
 from zot.tui.blocks import RowsBlock
-from zot.tui.menu import MenuItem
+from zot.tui.cells import Line, clean, wrap
+from zot.tui.menu import MenuItem, NoticeBox
 
 if TYPE_CHECKING:
     from zot.serve.interactive.app import App
 
+MODE_HELP: dict[ApprovalMode, str] = {
+    "ask": "ask before files change and commands run",
+    "edits": "change files of this project unasked, ask before commands",
+    "plan": "only read; what would change something is refused",
+    "yolo": "run everything unasked",
+    "ask_all": "ask before every tool",
+}
 FENCE = re.compile(r"```+|~~~+")
 STUDY = (
     "Study {what}: read what tells most about it (documentation, the build, the entry points, the "
@@ -152,6 +160,59 @@ def mcp(app: App, args: str) -> None:
     app.show(RowsBlock("MCP servers", rows))
 
 
+def mode(app: App, args: str) -> None:
+    """Choose what runs without a question."""
+    words = {name: word for word, (name, _) in MODES.items()} | {word: word for word in MODES}
+    if args:
+        if args not in words:
+            known = ", ".join(name for name, _ in MODES.values())
+            raise CommandError(f"there is no mode {args!r}; there is: {known}")
+        app.chat.set_mode(words[args])
+        app.note(f"mode: {MODES[words[args]][0]}")
+        return
+    items = [MenuItem(name, MODE_HELP[word], word) for word, (name, _) in MODES.items()]
+    chosen = list(MODES).index(app.runtime.approvals.mode)
+    app.dialogs.choose("Mode", items, lambda word: app.chat.set_mode(word), chosen)
+
+
+def plan(app: App, args: str) -> None:
+    """Change to plan mode; send a text, if there is one."""
+    mode(app, "plan")
+    if args:
+        app.chat.send(args)
+
+
+def ps(app: App, args: str) -> None:
+    """List the commands that run in the background: follow one, or stop it."""
+    background = app.runtime.shell.background
+
+    def items() -> list[MenuItem]:
+        rows = []
+        for one in background.all():
+            end = "running" if one.running else f"exit {one.exit_code}"
+            about = f"{one.seconds:>7.0f} s  {end}"
+            rows.append(MenuItem(f"{one.id}  {one.command}", about, one.id))
+        return rows
+
+    def follow(id: str) -> None:
+        def lines(width: int) -> list[Line]:
+            return wrap([("output", clean(background.text(id)))], width)
+
+        box = NoticeBox(lines, lambda: app.dialogs.close(box), follows=True)
+        app.dialogs.open(box)
+
+    def stop(id: str) -> None:
+        app.work(lambda: background.stop(id), lambda _: menu.replace(items()))
+
+    if not items():
+        app.note("no command runs in the background; ctrl+b moves a running one there")
+        return
+    hint = "enter follows it · ctrl+d stops it · esc leaves"
+    menu = app.dialogs.choose(
+        "Commands", items(), follow, keys={"ctrl+d": stop}, hint=hint, stays=True
+    )
+
+
 def set_jail(app: App, words: JailWords) -> None:
     runtime = app.runtime
 
@@ -222,7 +283,7 @@ def approvals(app: App, args: str) -> None:
     if not items():
         never = "approvals are off: zot asks for nothing"
         asks = "nothing is allowed for good here: zot asks before it writes or runs commands"
-        app.note(never if app.status.approvals == NEVER_ASKS else asks)
+        app.note(never if app.runtime.approvals.mode == "yolo" else asks)
         return
     hint = "enter takes it back, esc leaves"
     menu = app.dialogs.choose("Allowed without a question", items(), remove, stays=True, hint=hint)
@@ -246,7 +307,7 @@ def settings(app: App, args: str) -> None:
                 value = from_text(setting, text) if text else None
             except ValueError as error:
                 raise ConfigError(f"{setting.name} {error}") from error
-            _keep(app, setting.name, value)
+            keep_setting(app, setting.name, value)
             app.note(f"{setting.name} is kept; it counts from the next start on")
 
         app.dialogs.ask_text(
@@ -256,7 +317,7 @@ def settings(app: App, args: str) -> None:
     app.dialogs.choose("Settings", items, pick)
 
 
-def _keep(app: App, name: str, value: object) -> None:
+def keep_setting(app: App, name: str, value: object) -> None:
     """Write a setting to the user's file; None restores the default."""
 
     def edit(values: dict[str, object]) -> None:
@@ -273,7 +334,7 @@ def statusline(app: App, args: str) -> None:
     def keep(text: str) -> None:
         words = tuple(text.replace(",", " ").split())
         parts = checked_parts(words) if words else DEFAULT_PARTS
-        _keep(app, "status_line", list(words) or None)
+        keep_setting(app, "status_line", list(words) or None)
         app.status.use_parts(parts)
 
     if args:

@@ -671,7 +671,7 @@ class Terminal(Door):
     def _send(self, line: str) -> None:
         self._zot.pump(0)
         self._seen = 0
-        self._seen = len(self._said())
+        self._seen = len("\n".join(self._said()).rstrip().split("\n"))
         self._keys(f"{line}\r")
 
     def _run(self, line: str) -> str:
@@ -811,11 +811,11 @@ class Terminal(Door):
         self._keys("\x03")  # the prompt stands in the editor again
         path, *diff = question.splitlines()[1:]
         action = "restore" if any(" + " in line for line in diff) else "remove"
-        return f"{action} {Path(path).name}"
+        return f"{action} {Path(path.split("  ")[0]).name}"
 
     def changed_files(self) -> list[str]:
         said = self._run("/diff").splitlines()
-        return [Path(line).name for line in said if line and line[0] not in " +-@"]
+        return [Path(line.split("  ")[0]).name for line in said if line and line[0] not in " +-@"]
 
     # --- commands, questions, the shell ------------------------------------------------------
 

@@ -11,7 +11,7 @@ import pytest
 pytestmark = [pytest.mark.untraced, pytest.mark.long]
 SCRIPTS = Path(__file__).parent.parent / "scripts"
 CEILINGS = {
-    "files": 400,
+    "files": 405,
     "files above 600 lines": 1,
     "functions of 60 lines or more": 0,
     "functions written twice": 2,

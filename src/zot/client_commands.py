@@ -18,7 +18,7 @@ from zot.wire.zot import Command
 if TYPE_CHECKING:
     from zot.client import EventIterator
 
-Decision = Literal["allow", "deny", "allow_session", "allow_project"]
+Decision = Literal["allow", "deny", "allow_session", "allow_project", "deny_project"]
 
 
 class AnyLimits(Protocol):

@@ -2,11 +2,11 @@
 // `zot schema rpc --typescript` makes this file.
 // The server may send types of events, and fields, that are not here: ignore them.
 
-export type ZotCommand = ZotHello | ZotPing | ZotPrompt | ZotGetMessages | ZotRetryPrompt | ZotCompact | ZotSteer | ZotFollowUp | ZotGetCommands | ZotRunCommand | ZotReloadExt | ZotRunShell | ZotOpenAgent | ZotCloseAgent | ZotListAgents | ZotGetState | ZotGetModels | ZotGetApprovals | ZotEvents | ZotNewSession | ZotListSessions | ZotLoadSession | ZotForkSession | ZotExportSession | ZotSetMessages | ZotCheckpoints | ZotRewind | ZotGetChanges | ZotClear | ZotSetModel | ZotSetReasoning | ZotSetJail | ZotResumeRun | ZotAbort | ZotAbortShell | ZotApprove | ZotRemoveApproval | ZotAnswer | ZotPanelKey | ZotPanelResize | ZotPanelClose;
+export type ZotCommand = ZotHello | ZotPing | ZotPrompt | ZotGetMessages | ZotRetryPrompt | ZotCompact | ZotSteer | ZotFollowUp | ZotGetCommands | ZotRunCommand | ZotReloadExt | ZotRunShell | ZotOpenAgent | ZotCloseAgent | ZotListAgents | ZotGetState | ZotGetModels | ZotGetApprovals | ZotEvents | ZotNewSession | ZotListSessions | ZotLoadSession | ZotForkSession | ZotExportSession | ZotSetMessages | ZotCheckpoints | ZotRewind | ZotGetChanges | ZotClear | ZotSetModel | ZotSetReasoning | ZotSetJail | ZotSetMode | ZotResumeRun | ZotAbort | ZotAbortShell | ZotApprove | ZotRemoveApproval | ZotAnswer | ZotPanelKey | ZotPanelResize | ZotPanelClose;
 
 export type ZotEvent = ZotUserMessage | ZotAssistantMessage | ZotTurnStart | ZotAssistantStart | ZotTextDelta | ZotThinkingDelta | ZotUsage | ZotCacheMiss | ZotTurnEnd | ZotToolUseStart | ZotToolUseArgs | ZotToolUseEnd | ZotToolCall | ZotToolStart | ZotToolProgress | ZotToolResult | ZotError | ZotDone | ZotRunResumed | ZotRunHeld | ZotRunSuspended | ZotRetry | ZotFallback | ZotQueueUpdate | ZotCompactStart | ZotCompactDone | ZotApprovalRequest | ZotApprovalResolved | ZotExtAsk | ZotExtNotify | ZotExtDisplay | ZotExtPanel | ZotMcpServer;
 
-export type ZotResponse = ZotHelloResponse | ZotPromptResponse | ZotRetryPromptResponse | ZotResumeRunResponse | ZotEventsResponse | ZotSteerResponse | ZotFollowUpResponse | ZotAbortResponse | ZotCompactResponse | ZotGetStateResponse | ZotGetMessagesResponse | ZotClearResponse | ZotSetModelResponse | ZotSetReasoningResponse | ZotSetJailResponse | ZotGetModelsResponse | ZotGetCommandsResponse | ZotRunCommandResponse | ZotReloadExtResponse | ZotPanelKeyResponse | ZotPanelResizeResponse | ZotPanelCloseResponse | ZotAnswerResponse | ZotRunShellResponse | ZotAbortShellResponse | ZotNewSessionResponse | ZotListSessionsResponse | ZotLoadSessionResponse | ZotForkSessionResponse | ZotExportSessionResponse | ZotCheckpointsResponse | ZotRewindResponse | ZotGetChangesResponse | ZotSetMessagesResponse | ZotOpenAgentResponse | ZotCloseAgentResponse | ZotListAgentsResponse | ZotPingResponse | ZotApproveResponse | ZotGetApprovalsResponse | ZotRemoveApprovalResponse | ZotFailedResponse;
+export type ZotResponse = ZotHelloResponse | ZotPromptResponse | ZotRetryPromptResponse | ZotResumeRunResponse | ZotEventsResponse | ZotSteerResponse | ZotFollowUpResponse | ZotAbortResponse | ZotCompactResponse | ZotGetStateResponse | ZotGetMessagesResponse | ZotClearResponse | ZotSetModelResponse | ZotSetReasoningResponse | ZotSetJailResponse | ZotSetModeResponse | ZotGetModelsResponse | ZotGetCommandsResponse | ZotRunCommandResponse | ZotReloadExtResponse | ZotPanelKeyResponse | ZotPanelResizeResponse | ZotPanelCloseResponse | ZotAnswerResponse | ZotRunShellResponse | ZotAbortShellResponse | ZotNewSessionResponse | ZotListSessionsResponse | ZotLoadSessionResponse | ZotForkSessionResponse | ZotExportSessionResponse | ZotCheckpointsResponse | ZotRewindResponse | ZotGetChangesResponse | ZotSetMessagesResponse | ZotOpenAgentResponse | ZotCloseAgentResponse | ZotListAgentsResponse | ZotPingResponse | ZotApproveResponse | ZotGetApprovalsResponse | ZotRemoveApprovalResponse | ZotFailedResponse;
 
 export interface ZotFailedResponse {
   type: "response";
@@ -269,6 +269,23 @@ export interface ZotSetJailResponse {
   /** Echoed in the response. */
   id?: string | number;
   data: ZotJailSet;
+  /** Feature `seq`: counts the frames. */
+  seq?: number;
+  /** Feature `seq`: the id of the prompt it belongs to. */
+  prompt_id?: string | number;
+  /** Feature `agents`: whose it is, or for whom. */
+  agent?: string;
+  /** Feature `agents`: whose tool opened that agent. */
+  parent?: string;
+}
+
+export interface ZotSetModeResponse {
+  type: "response";
+  command: "set_mode";
+  success: true;
+  /** Echoed in the response. */
+  id?: string | number;
+  data: ZotModeSet;
   /** Feature `seq`: counts the frames. */
   seq?: number;
   /** Feature `seq`: the id of the prompt it belongs to. */
@@ -1375,6 +1392,10 @@ export interface ZotMessagesSet {
   message_count: number;
 }
 
+export interface ZotModeSet {
+  mode: "ask" | "ask_all" | "edits" | "plan" | "yolo";
+}
+
 export interface ZotModelSet {
   model: string;
   provider?: string;
@@ -1723,6 +1744,16 @@ export interface ZotSetMessages {
   id?: string | number;
 }
 
+/** Choose what runs without approval. */
+export interface ZotSetMode {
+  /** Feature `agents`: whose it is, or for whom. */
+  agent?: string;
+  type: "set_mode";
+  mode: "ask" | "ask_all" | "edits" | "plan" | "yolo";
+  /** Echoed in the response. */
+  id?: string | number;
+}
+
 export interface ZotSetModel {
   /** Feature `agents`: whose it is, or for whom. */
   agent?: string;
@@ -1778,6 +1809,7 @@ export interface ZotState {
   limits?: ZotLimitsShape;
   session?: ZotSessionShape;
   questions?: ZotApprovalRequest[];
+  mode?: "ask" | "ask_all" | "edits" | "plan" | "yolo";
   dialogs?: ZotExtAsk[];
   jail?: ZotJailReport | null;
   mcp?: ZotMcpServerShape[];
@@ -2082,6 +2114,7 @@ export interface ZotData {
   set_model: ZotModelSet;
   set_reasoning: ZotReasoningSet;
   set_jail: ZotJailSet;
+  set_mode: ZotModeSet;
   resume_run: undefined;
   abort: undefined;
   abort_shell: undefined;

@@ -811,7 +811,7 @@ class Terminal(Door):
         self._keys("\x03")  # the prompt stands in the editor again
         path, *diff = question.splitlines()[1:]
         action = "restore" if any(" + " in line for line in diff) else "remove"
-        return f"{action} {Path(path.split("  ")[0]).name}"
+        return f"{action} {Path(path.split('  ')[0]).name}"
 
     def changed_files(self) -> list[str]:
         said = self._run("/diff").splitlines()

@@ -59,7 +59,9 @@ def test_reads_and_searches_are_one_line(at_terminal, tmp_path):
     for name in ("a.py", "b.py"):
         (work / name).write_text("one\ntwo\nneedle\n")
     reads = [call("read", path="a.py"), call("read", path="b.py"), call("grep", pattern="needle")]
-    program = at_terminal([{"tools": reads}, {"tools": [call("read", path="no")]}, *HELLO], "look at them")
+    program = at_terminal(
+        [{"tools": reads}, {"tools": [call("read", path="no")]}, *HELLO], "look at them"
+    )
     program.until("Hello there")
     text = everything(program)
     assert "✓ read a.py (3 lines), b.py (3 lines) · grep needle (2 lines)" in text

@@ -190,6 +190,7 @@ class AsyncCommands:
     run_shell = in_thread(ClientCommands.run_shell)
     sessions = in_thread(ClientCommands.sessions)
     set_jail = in_thread(ClientCommands.set_jail)
+    set_mode = in_thread(ClientCommands.set_mode)
     set_model = in_thread(ClientCommands.set_model)
     set_reasoning = in_thread(ClientCommands.set_reasoning)
     state = in_thread(ClientCommands.state)

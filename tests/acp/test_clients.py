@@ -124,7 +124,7 @@ def test_the_python_sdk_drives_everything_it_has(place: Place, cache: Path) -> N
     drive = (sys.executable, str(CLIENTS / "drive.py"), *arguments)
     seen = last_line(place.run(*drive, PYTHONPATH=str(packages)))
     assert seen["version"] == 1
-    assert seen["modes"] == ["ask", "ask_all", "yolo"]
+    assert seen["modes"] == ["ask", "ask_all", "edits", "plan", "yolo"]
     assert seen["tool"] == seen["denied"] == seen["resumed"] == "end_turn"
     assert seen["cancelled"] == ["cancelled"] * 3
     assert seen["options"] == ["model", "reasoning", "mode", "jail"]

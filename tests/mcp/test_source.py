@@ -15,8 +15,8 @@ class Configured:
     def any(self):
         return self.named
 
-    def jailed(self):
-        return False
+    def jail(self):
+        return None
 
 
 class Served:

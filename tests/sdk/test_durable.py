@@ -153,7 +153,7 @@ def test_the_same_in_a_loop(tmp_path):
 
 
 def test_durable_needs_a_session(tmp_path):
-    with pytest.raises(ConfigError, match="--session"):
+    with pytest.raises(ConfigError, match="session=PATH"):
         Runtime(provider=ScriptedProvider([]), durable=True)
     with (
         Runtime(provider=ScriptedProvider(["x"])) as plain,

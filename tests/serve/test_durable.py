@@ -545,7 +545,7 @@ def test_a_full_disk_means_that_the_tool_does_not_run(durable):
     with durable.start() as zot:
         zot.prompt("say:hi")
         size = durable.path.stat().st_size
-        room = 1500  # for the prompt and the answer, not for what comes behind them
+        room = 1800  # for the prompt and the answer, not for what comes behind them
         resource.prlimit(zot.process.pid, resource.RLIMIT_FSIZE, (size + room, -1))
         answer = zot.ask("prompt", message=script, run="a")
         if answer["success"]:

@@ -379,7 +379,7 @@ def test_a_question_to_a_person_and_its_answer_reach_a_subscriber(tmp_path, rpc)
     zot.wait(lambda frame: frame["type"] == "done")
     zot.close()
     asked = seen_events(folder, "tool_confirmation_requested")
-    assert [event["tool_preview"] for event in asked] == ["true", "true"]
+    assert [event["tool_preview"] for event in asked] == ["make", "make"]
     decisions = seen_events(folder, "permission_decision")
     assert [(event["decision"], event["source"]) for event in decisions] == [
         ("denied", "user"), ("approved", "user"), ("approved", "remembered"),
@@ -472,7 +472,7 @@ ext = Extension("caller")
 def echo(a: int, call: Call) -> str:
     first = ext.call_tool("read", {{"path": "x.txt"}}, call=call)
     second = ext.call_tool("bash", {{"command": "ls"}}, call=call)
-    third = ext.call_tool("read", {{"path": 1}})
+    third = ext.call_tool("read", {{"path": [1]}})
     fourth = ext.call_tool("nothing", {{}})
     return "\\n".join([first.text, second.text, third.text, fourth.text])
 ext.run()

@@ -68,8 +68,6 @@ def follow(frames: Iterable[dict[str, Any]]) -> int:
                 print()
             case "done":
                 return int(failed)
-            case _:
-                pass
     print("error: zot ended before it was done", file=sys.stderr)
     return 1
 

@@ -38,8 +38,8 @@ from zot.runtime.rewind import Checkpoint, Rewound
 from zot.sdk.config import Config
 from zot.sdk.function import FunctionTool, guard, tool
 from zot.sdk.listener import AgentOptions
-from zot.sdk.runtime import CompactResult, Runtime
-from zot.sdk.stream import AgentEvent, Answer, EventStream
+from zot.sdk.runtime import Runtime
+from zot.sdk.stream import AgentEvent, Answer, CompactResult, EventStream
 from zot.wire import frames as events
 from zot.wire.eventlog import KeptEvent, follow
 from zot.wire.frames import (

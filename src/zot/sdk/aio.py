@@ -24,8 +24,17 @@ from zot.sdk.config import AnyTool, Config, Settings, config_of, shows_settings
 from zot.sdk.coroutine import run_in
 from zot.sdk.function import FunctionTool, function_tool
 from zot.sdk.listener import AgentOptions
-from zot.sdk.runtime import CompactResult, NothingToResume, P, Runtime, T
-from zot.sdk.stream import STOP_SECONDS, AgentEvent, Answer, AnswerParts, Channel, RunStream
+from zot.sdk.runtime import P, Runtime, T
+from zot.sdk.stream import (
+    STOP_SECONDS,
+    AgentEvent,
+    Answer,
+    AnswerParts,
+    Channel,
+    CompactResult,
+    NothingToResume,
+    RunStream,
+)
 from zot.sdk.turns import Made, Reply, Start, Started, Turns, in_loop
 from zot.wire.eventlog import TICK, KeptEvent, follow
 from zot.wire.frames import EventFrame

@@ -1,12 +1,13 @@
-"""Conversion of messages in the wire's shape to those of the transcript."""
+"""Checks and converts what a caller hands in: messages in the wire's shape, and images."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import assert_never
 
 from zot.errors import CommandError
-from zot.provider.types import Block, Message, Text, ToolCall, ToolResult
+from zot.provider.types import Block, Image, Message, Text, ToolCall, ToolResult
 from zot.wire import frames
 
 
@@ -45,3 +46,11 @@ def _text(block: frames.TextBlock | frames.ImageBlock) -> Text:
             "set_messages needs the data: keep full_messages() instead of messages()"
         )
     return Text(block.text)
+
+
+def checked_images(images: Sequence[Image]) -> Sequence[Image]:
+    """Check the type of each image, for callers without a type checker. Raises CommandError."""
+    for image in images:
+        if not isinstance(image, Image):
+            raise CommandError(f"invalid_params: an image must be a zot Image, not {image!r:.80}")
+    return images

@@ -38,10 +38,17 @@ from zot.sdk.config import (
     shows_settings,
 )
 from zot.sdk.listener import AgentOptions, RunEvents, request_of
-from zot.sdk.messages import full_message
+from zot.sdk.messages import checked_images, full_message
 from zot.sdk.output import schema_of
-from zot.sdk.stream import STOP_SECONDS, Answer, AnswerParts, Channel, EventStream
-from zot.text import Frozen
+from zot.sdk.stream import (
+    STOP_SECONDS,
+    Answer,
+    AnswerParts,
+    Channel,
+    CompactResult,
+    EventStream,
+    NothingToResume,
+)
 from zot.wire import encode, frames
 from zot.wire.encode import approval_request, extension_ask, message_shape, usage_shape
 from zot.wire.eventlog import events_read
@@ -52,17 +59,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Part = TypeVar("Part")
 Notify = Callable[[], None] | None
-
-
-class CompactResult(Frozen):
-    """The summary, and the transcript that begins with it."""
-
-    summary: str
-    messages: tuple[MessageShape, ...]
-
-
-class NothingToResume(Exception):
-    """There is no interrupted run."""
 
 
 def while_open(
@@ -233,11 +229,11 @@ class Runtime:
 
     def steer(self, text: str, images: Sequence[Image] = ()) -> bool:
         """Send the model a message after the current tool; False: no prompt runs, no effect."""
-        return self._open().steer(text, checked(images))
+        return self._open().steer(text, checked_images(images))
 
     def follow_up(self, text: str, images: Sequence[Image] = ()) -> bool:
         """Send the model a message when it would stop; otherwise as `steer`."""
-        return self._open().follow(text, checked(images))
+        return self._open().follow(text, checked_images(images))
 
     def compact(self, instructions: str | None = None) -> CompactResult:
         """Replace all but the latest part of the transcript with a summary written by the model.
@@ -510,7 +506,7 @@ class Runtime:
     ) -> tuple[Run | StoredEnd, Channel]:
         if not isinstance(text, str):
             raise CommandError(f"invalid_params: the prompt must be a string, not {text!r:.80}")
-        pictures = checked(images)
+        pictures = checked_images(images)
         channel = Channel(notify)
         with python_words(), self._lock:
             if run and (known := self._known(run, channel)) is not None:
@@ -600,11 +596,3 @@ class Runtime:
         if self._closed:
             raise ClosedError("the runtime was closed")
         return self._inner
-
-
-def checked(images: Sequence[Image]) -> Sequence[Image]:
-    """Check the type of each image, for callers without a type checker. Raises CommandError."""
-    for image in images:
-        if not isinstance(image, Image):
-            raise CommandError(f"invalid_params: an image must be a zot Image, not {image!r:.80}")
-    return images

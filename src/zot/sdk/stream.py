@@ -24,6 +24,17 @@ STOP_SECONDS = 10.0
 """Timeout for an aborted run to stop, in seconds; nearly all stop sooner."""
 
 
+class CompactResult(Frozen):
+    """The summary, and the transcript that begins with it."""
+
+    summary: str
+    messages: tuple[MessageShape, ...]
+
+
+class NothingToResume(Exception):
+    """There is no interrupted run."""
+
+
 class AgentEvent(Frozen):
     """An event of an agent that the tool `task` opened."""
 

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from zot.bugs import warn_once
 from zot.core import events
-from zot.core.events import Event
+from zot.core.events import Event, UsageReport
 from zot.errors import SessionError
 from zot.lines import LineCutter, encode_line
 from zot.sessions.files import FileStore
@@ -48,6 +48,8 @@ _TYPE = b'{"type":"'
 _CRC = b',"crc":"'
 _CRC_LENGTH = len(b',"crc":"00000000"}\n')
 _ALL = frozenset(FEATURES)
+_STORED = _ALL - {"costs"}
+"""Features of a stored `usage`: clients without `costs` read it back, too."""
 _FEATURE_OF = {kind.__struct_config__.tag: feature for kind, feature in encode.FEATURES.values()}
 
 
@@ -102,7 +104,7 @@ class EventLog:
     ) -> bytes | None:
         """Store the event as a frame with all features. Return the line for this client, whose
         frame is `shown`; None: it gets none."""
-        full = encode.frame(event, _ALL)
+        full = encode.frame(event, _STORED if isinstance(event, UsageReport) else _ALL)
         if full is None:
             return None
         line = self.append(encode_line(full), tag)

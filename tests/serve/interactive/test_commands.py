@@ -129,7 +129,7 @@ def test_a_write_is_asked_about_with_its_diff_and_escape_refuses(at_terminal, tm
 
 
 def test_the_bell_rings_only_for_who_looks_elsewhere(at_terminal):
-    program = at_terminal([bash("true"), *HELLO, *HELLO])
+    program = at_terminal([bash("touch made"), *HELLO, *HELLO])
     program.until("scripted")
     program.type("\x1b[O")  # the terminal lost the focus
     send(program, "go on", "May zot use bash?")

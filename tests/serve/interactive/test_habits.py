@@ -43,7 +43,7 @@ def test_the_start_says_what_there_is_and_the_end_how_to_go_on(at_terminal, tmp_
 
 
 def test_the_title_says_that_it_works_waits_and_is_done(at_terminal):
-    program = at_terminal([bash("true"), *HELLO], "go", WT_SESSION="1")
+    program = at_terminal([bash("touch made"), *HELLO], "go", WT_SESSION="1")
     program.until("May zot use bash?")
     assert b"\x1b]2;* zot - work" in program.written
     assert b"\x1b]9;4;3;0" in program.written

@@ -65,7 +65,7 @@ def test_nobody_is_asked_to_speak_while_a_menu_loads(at_terminal):
 
 
 def test_a_refusal_has_its_reason_on_the_same_line(at_terminal):
-    program = at_terminal([bash("true"), *HELLO], "--linear", "do it")
+    program = at_terminal([bash("touch made"), *HELLO], "--linear", "do it")
     program.until("n: no")
     program.type("r because I say so\n")
     program.until("zot: Hello.")

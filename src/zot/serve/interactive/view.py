@@ -30,6 +30,8 @@ from zot.tui.pictures import InlineImage, image_size
 
 TOLD_MISS = 10_000
 """Tokens from which a miss of the prompt cache is shown."""
+OWN_CHANGES = ("model", "settings", "message")
+"""Causes of a miss that the person knows of: another model or level, a compaction, a rewind."""
 WAITING = "waiting for you"
 """Activity while a question is open."""
 REPLAYED = 20
@@ -251,7 +253,9 @@ class View(TranscriptBlocks):
                 self._does(f"running {call.name}")
             case events.ToolReturned(call, result, seconds):
                 self._returned(call, result, seconds)
-            case events.CacheMissed(cause, expected, read) if expected - read >= TOLD_MISS:
+            case events.CacheMissed(cause, expected, read) if (
+                expected - read >= TOLD_MISS and cause not in OWN_CHANGES
+            ):
                 self.note(f"the prompt cache was missed ({cause}): {expected - read} tokens again")
             case _:
                 self._take_rare(event)

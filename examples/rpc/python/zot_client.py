@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import IO, Any
 
 
@@ -30,19 +31,15 @@ def main() -> int:
         send(zot.stdin, {"id": "1", "type": "prompt", "message": sys.argv[1]})
         # Bytes end at LF and nowhere else; text mode would also split elsewhere.
         code = follow(json.loads(line) for line in zot.stdout)
-        try:
+        with suppress(BrokenPipeError):
             zot.stdin.close()  # the end of input is what ends zot
-        except BrokenPipeError:
-            pass
     return code
 
 
 def send(zot: IO[bytes], command: dict[str, str]) -> None:
-    try:
+    with suppress(BrokenPipeError):  # it has ended already; reading will say so
         zot.write(json.dumps(command).encode() + b"\n")
         zot.flush()
-    except BrokenPipeError:
-        pass  # it has ended already; reading will say so
 
 
 def follow(frames: Iterable[dict[str, Any]]) -> int:
@@ -68,6 +65,8 @@ def follow(frames: Iterable[dict[str, Any]]) -> int:
                 print()
             case "done":
                 return int(failed)
+            case _:
+                pass
     print("error: zot ended before it was done", file=sys.stderr)
     return 1
 

@@ -22,7 +22,7 @@ from zot.provider.model import default_level
 from zot.provider.retry import RetryPolicy
 from zot.provider.types import Json, Models
 from zot.runtime.agents import MAX_TASK_DEPTH, TASK, AgentRequest, Agents
-from zot.runtime.approval import EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
+from zot.runtime.approval import AUTO, EVERY_TOOL, SERVER_TOOLS, Approval, AskTerminal
 from zot.runtime.client import RuntimeClient
 from zot.runtime.denials import Denials, deny_rule
 from zot.runtime.prompt import system_prompt
@@ -211,6 +211,7 @@ class Builder:
         files = file_hooks(setup, builtin, lambda: agent.session, added.warn, subagent=is_task)
         spend = spend_guard(setup, lambda: agent.model)
         hooks = (*added.hooks, *files, extensions, *spend, *guards)
+        _use_reviewer(setup, approval, models, lambda: agent)
         agent = _agent(plan, models, redactor, hooks, skills, servers, keep=added.keep)
         task = _tasks(setup.options, self._agents, depth)
         swarm = _swarm(setup) if is_first else ()
@@ -429,10 +430,21 @@ def _guards(
     return (denials, approval)
 
 
+def _use_reviewer(
+    setup: Setup, approval: Approval | None, models: Models, agent: Callable[[], Agent]
+) -> None:
+    """Let a model review calls, if the settings want that."""
+    if approval is not None and AUTO in (setup.options.approve or ()):
+        from zot.runtime.reviewer import Reviewer
+
+        name = setup.options.reviewer_model
+        approval.use_reviewer(Reviewer(agent, models, name, setup.info.name))
+
+
 def _check_approve(options: Options, known: Sequence[str]) -> None:
     """Raise ConfigError for an unknown tool name, since a typo would let a tool run unapproved."""
     for name in options.approve or ():
-        if name not in (*known, SkillTool.name, TASK, SWARM, SERVER_TOOLS, EVERY_TOOL):
+        if name not in (*known, SkillTool.name, TASK, SWARM, SERVER_TOOLS, EVERY_TOOL, AUTO):
             raise ConfigError(f"--approve: unknown tool {name!r}; there is: {', '.join(known)}")
 
 

@@ -797,6 +797,7 @@ export interface ZotApprovalRequest {
   pattern?: string;
   diff?: string;
   line?: number;
+  review?: string;
   /** Feature `seq`: counts the frames. */
   seq?: number;
   /** Feature `seq`: the id of the prompt it belongs to. */
@@ -813,7 +814,8 @@ export interface ZotApprovalResolved {
   request_id: string;
   id: string;
   decision: "allow" | "deny";
-  source: "abort" | "client" | "remembered" | "timeout";
+  source: "abort" | "client" | "remembered" | "reviewer" | "timeout";
+  reason?: string;
   /** Feature `seq`: counts the frames. */
   seq?: number;
   /** Feature `seq`: the id of the prompt it belongs to. */

@@ -202,13 +202,17 @@ class ApprovalRequest(Frozen):
     """Diff of the file that the call would change; empty: none, or the call would fail."""
     line: int = 0
     """Number of the first changed line."""
+    review: str = ""
+    """Why the reviewer (`--approve auto`) leaves the decision to a person."""
 
 
 class ApprovalResolved(Frozen):
     id: str
     call_id: str
     decision: Literal["allow", "deny"]
-    source: Literal["client", "remembered", "timeout", "abort"]
+    source: Literal["client", "remembered", "timeout", "abort", "reviewer"]
+    reason: str = ""
+    """The reviewer's reason."""
 
 
 class ExtensionNotify(Frozen):

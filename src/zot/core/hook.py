@@ -10,7 +10,7 @@ from typing import Literal, Protocol, TypeVar
 from zot.bugs import report_bug
 from zot.cancel import Cancel
 from zot.core.events import Event, Reason
-from zot.provider.types import Json, Message, ToolCall, ToolResult
+from zot.provider.types import Json, Message, ToolCall, ToolResult, Usage
 from zot.text import Frozen
 
 Decider = Literal["user", "remembered", "policy", "yolo"]
@@ -76,6 +76,8 @@ class HookContext(Frozen):
     """Send an event to the client (an approval request), in order with all other events."""
     wish: Wish = ""
     """Wish of an earlier guard about this tool call."""
+    spend: Callable[[Usage], None] = lambda usage: None
+    """Add to the run's cost, for a guard that calls a model."""
 
 
 class Permission(Frozen):

@@ -411,7 +411,7 @@ class Toolbox:
     def _guarded(self, step: _Step, io: CallIO) -> _Step:
         """Return the step with the arguments that every guard allowed, and notes for the model."""
         call, notes = step.call, list[Text]()
-        context = HookContext(io.cancel, io.emit)
+        context = HookContext(io.cancel, io.emit, spend=io.spend)
         source: Decider = "yolo"
         for hook in self._hooks:
             try:

@@ -38,11 +38,14 @@ from zot.text import Frozen
 if TYPE_CHECKING:
     from zot.core.changes import Files
     from zot.runtime.durable import Durable
+    from zot.runtime.reviewer import Reviewer
     from zot.runtime.rules import Judge
 
 DEFAULT_TOOLS = ("write", "edit", "bash")
 """Built-in tools that can change something; the default set that needs approval."""
 EVERY_TOOL = "all"
+AUTO = "auto"
+"""A model reviews the calls that rules leave open."""
 SERVER_TOOLS = "mcp"
 """All MCP tools except read-only tools of trusted servers."""
 SESSION = "this session"
@@ -56,7 +59,7 @@ PLAN_REFUSAL = (
     "Describe the steps you would take; the user switches the mode to have them carried out"
 )
 Decision = Literal["allow", "deny", "allow_session", "allow_project", "deny_project"]
-Source = Literal["client", "remembered", "timeout", "abort"]
+Source = Literal["client", "remembered", "timeout", "abort", "reviewer"]
 
 
 class Verdict(Frozen):
@@ -105,7 +108,9 @@ class Approval(Hook):
     ) -> None:
         """`tools`: names that need approval; None: the default ones, where the client or the model
         wants it. `seconds`: how long a request waits; 0: for ever. `off`: nobody is ever asked."""
-        self._tools = tools
+        self._is_auto = tools is not None and AUTO in tools
+        self._tools = None if self._is_auto else tools
+        self._reviewer: Reviewer | None = None
         self._client = client or RuntimeClient()
         self._terminal = terminal
         self._seconds = seconds
@@ -141,13 +146,18 @@ class Approval(Hook):
         """Set the project: where it is, its permanent rules, and access to files for diffs."""
         self._project, self._rules, self._files = project, rules, files
 
+    def use_reviewer(self, reviewer: Reviewer) -> None:
+        """Set the model that reviews calls, if the settings want that (AUTO)."""
+        self._reviewer = reviewer if self._is_auto else None
+
     def also_ask(self, subject: Subject) -> None:
         """Add a classifier for calls of tools that are not built in."""
         self._subjects.append(subject)
 
     def and_also(self, tools: Collection[str] | None) -> tuple[str, ...] | None:
         """Return the tools that need approval, plus these; None: neither is set."""
-        both = [names for names in (self._tools, tools) if names is not None]
+        own = (AUTO,) if self._is_auto else self._tools
+        both = [names for names in (own, tools) if names is not None]
         return tuple(name for names in both for name in names) if both else None
 
     def another(self, tools: Collection[str] | None, client: RuntimeClient) -> Approval:
@@ -162,6 +172,8 @@ class Approval(Hook):
             return (EVERY_TOOL,)
         if self.mode == "yolo":
             return ()
+        if self._is_auto:
+            return (AUTO,)
         if self._tools is not None:
             return tuple(self._tools)
         asks = self._client.can_answer("approval") or self._model_asks == "always"
@@ -247,10 +259,13 @@ class Approval(Hook):
             return Allow("remembered")
         if self._durable is not None and (answer := self._durable.answer_to(call)) is not None:
             return self._settle(self._question(id, call), answer, context, "remembered")
+        decided, note = self._reviewed(id, call, context)
+        if decided is not None:
+            return decided
         if self._client.can_answer("approval"):
-            return self._ask_client(self._question(id, call), context)
+            return self._ask_client(self._question(id, call, note), context)
         if self._terminal is not None:
-            question = self._question(id, call)
+            question = self._question(id, call, note)
             context.cancel.check()
             context.emit(question)
             verdict = self._terminal(question, context.cancel)
@@ -262,6 +277,24 @@ class Approval(Hook):
             f"{call.name} needs an approval and nobody can give it: use the feature `approvals` "
             "of hello, run zot at a terminal, or pass --yolo"
         )
+
+    def _reviewed(
+        self, id: str, call: ToolCall, context: HookContext
+    ) -> tuple[Allow | Block | None, str]:
+        """Return what the reviewer decided; None: a person decides, who sees the note."""
+        if self._reviewer is None or context.wish == "ask":
+            return None, ""
+        try:
+            rules = self._all_rules()
+        except ConfigError as error:
+            return None, str(error)
+        review = self._reviewer.review(call, rules, self._project.cwd, context)
+        if review.decision == "ask":
+            return None, review.reason
+        context.emit(ApprovalResolved(id, call.id, review.decision, "reviewer", review.reason))
+        if review.decision == "allow":
+            return Allow("policy"), ""
+        return Block(f"the reviewer did not allow this: {review.reason}"), ""
 
     def _subject(self, call: ToolCall) -> str:
         """Return the tool name that needs approval; empty: the call changes nothing."""
@@ -329,7 +362,7 @@ class Approval(Hook):
     def _offer(self, call: ToolCall) -> Rule | None:
         return self._judge().offered(call, self._all_rules())
 
-    def _question(self, id: str, call: ToolCall) -> ApprovalRequest:
+    def _question(self, id: str, call: ToolCall, note: str = "") -> ApprovalRequest:
         planned = None if self._files is None else self._files.planned(call)
         return ApprovalRequest(
             id,
@@ -339,6 +372,7 @@ class Approval(Hook):
             self._offered_pattern(call),
             "" if planned is None else planned.diff,
             0 if planned is None else planned.line,
+            note,
         )
 
     def _offered_pattern(self, call: ToolCall) -> str:
@@ -361,6 +395,8 @@ class Approval(Hook):
             return False
         subject = self._subject(call)
         if self._model_asks == "always" and subject:
+            return True
+        if self._is_auto and subject:
             return True
         if self._tools is not None:
             return not self._names(call, subject).isdisjoint(self._tools)

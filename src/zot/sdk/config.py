@@ -64,6 +64,7 @@ class Settings(TypedDict, total=False):
     no_tools: bool
     tasks: bool
     swarm_budget: float | None
+    reviewer_model: str
     deny: Sequence[str]
     jail: bool | str | None
     jail_read: Literal["all", "project"] | None

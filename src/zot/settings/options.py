@@ -193,8 +193,11 @@ class Options(Frozen, kw_only=True):
         "number", "let the model start agents of the swarm, up to this cost", "USD",
         fixed={"--no-swarm": 0}, file="user", sdk=True)] = None
     approve: Annotated[tuple[str, ...] | None, Setting(
-        "words", "ask before these tools run (all: every tool)", "a,b",
+        "words", "ask before these tools run (all: every tool; auto: a model reviews)", "a,b",
         fixed={"--no-yolo": ("all",)}, file="user")] = None
+    reviewer_model: Annotated[str, Setting(
+        "text", "the model that reviews calls with --approve auto (the run's own)", "[PROVIDER/]ID",
+        file="user", sdk=True)] = ""
     yolo: Annotated[bool, Setting("switch", "never ask")] = False
     deny: Annotated[tuple[str, ...], Setting(
         "list", "never run calls like this one, e.g. 'bash rm *'; may be repeated", "TOOL PATTERN",

@@ -136,7 +136,7 @@ def frame(event: Event, features: Collection[str] = ()) -> EventFrame | None:
 def approval_request(event: events.ApprovalRequest) -> frames.ApprovalRequest:
     call, timeout = event.call, round(event.timeout * 1000)
     fields = (event.id, call.id, call.name, call.args, event.preview, timeout)
-    return frames.ApprovalRequest(*fields, event.pattern, event.diff, event.line)
+    return frames.ApprovalRequest(*fields, event.pattern, event.diff, event.line, event.review)
 
 
 def extension_ask(event: events.ExtensionAsk) -> frames.ExtAsk:

@@ -314,6 +314,8 @@ class ApprovalRequest(OfQuestion, tag="approval_request"):
     """Diff of the change that the call would make to its file."""
     line: int = 0
     """Number of the first line that changes."""
+    review: str = ""
+    """Why the reviewer (`--approve auto`) leaves the decision to a person."""
 
 
 class ApprovalResolved(OfQuestion, tag="approval_resolved"):
@@ -321,7 +323,9 @@ class ApprovalResolved(OfQuestion, tag="approval_resolved"):
 
     id: str
     decision: Literal["allow", "deny"]
-    source: Literal["client", "remembered", "timeout", "abort"]
+    source: Literal["client", "remembered", "timeout", "abort", "reviewer"]
+    reason: str = ""
+    """The reason of `reviewer`, a model that decided (`--approve auto`)."""
 
 
 class ExtNotify(Frame, events.ExtensionNotify, tag="ext_notify"):

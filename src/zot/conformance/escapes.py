@@ -35,7 +35,7 @@ class Escape(Frozen):
     name: str
     kind: Literal["write", "protected", "read", "network", "process", "kernel"]
     text: str
-    """What happens if it is not held."""
+    """Damage that is possible if it is not held."""
     script: str
     """For /bin/sh, in the project. Names in braces are fields of Around."""
     must: bool = True
@@ -53,7 +53,7 @@ class Tried(Frozen):
 
 
 class Around(Frozen):
-    """What stands around a try; fills in the scripts."""
+    """Surroundings of a try: values that the scripts need."""
 
     home: str
     canary: str

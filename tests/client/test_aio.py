@@ -49,7 +49,10 @@ def test_prompts_made_at_once_are_answered_in_order_and_in_the_loop(command):
             threads.add(threading.current_thread().name)
             return texts, (await client.state()).busy, [(await s.started()).queued for s in streams]
 
-    assert run(main) == (["answer 0", "answer 1", "answer 2"], False, [0, 1, 2])
+    texts, busy, queued = run(main)
+    assert (texts, busy) == (["answer 0", "answer 1", "answer 2"], False)
+    # A quick run may be over before the next prompt is accepted.
+    assert all(ahead <= at for at, ahead in enumerate(queued))
     assert threads == {"MainThread"}
 
 

@@ -5,7 +5,7 @@ The check compares two such documents: within one protocol version nothing may d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -82,7 +82,7 @@ def rpc_schema() -> Schema:
     """Return the zot wire's schema; `$defs` has Command, Response, Event and all their parts."""
     kinds = [*AnyCommand.__args__, *EventFrame.__args__]
     data = [type for type in DATA.values() if type is not None]
-    refs, parts = msgspec.json.schema_components([*kinds, *data], ref_template="#/$defs/{name}")
+    refs, parts = _components([*kinds, *data])
     by_type = dict(zip(kinds, refs[: len(kinds)], strict=True))
     data_refs = iter(refs[len(kinds) :])
     for kind in AnyCommand.__args__:
@@ -115,7 +115,7 @@ def rpc_schema() -> Schema:
 
 def commands_schema(commands: Any, title: str, description: str) -> Schema:
     """Return the schema of another dialect's commands, a union of structs."""
-    (command,), parts = msgspec.json.schema_components([commands], ref_template="#/$defs/{name}")
+    (command,), parts = _components([commands])
     return {
         "$schema": DIALECT,
         "title": title,
@@ -127,6 +127,16 @@ def commands_schema(commands: Any, title: str, description: str) -> Schema:
 
 def text_of(schema: Schema) -> str:
     return msgspec.json.format(msgspec.json.encode(schema), indent=2).decode() + "\n"
+
+
+def _components(types: Sequence[Any]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
+    """Return a reference for each type, and the parts they name. A description is one line: how
+    Python indents the lines of a docstring depends on its version."""
+    refs, parts = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    for part in parts.values():
+        if "description" in part:
+            part["description"] = " ".join(part["description"].split())
+    return refs, parts
 
 
 def _part(parts: dict[str, Schema], ref: Schema) -> Schema:

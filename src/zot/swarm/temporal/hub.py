@@ -101,6 +101,11 @@ class Hub:
                 return json_of({"error": str(error), "code": "invalid_params"}, 400)
             except ZotError as error:
                 return error_of(error, 409)
+            except FileNotFoundError as error:
+                # `rm` may remove an agent while a request of its worker is answered; the worker
+                # asks again, and hears then that the agent is gone.
+                missing = ZotError(f"a file of the agent is gone: {error.filename}")
+                return error_of(missing, 409)
             except asyncio.CancelledError:
                 if self._server is None or not self._server.should_exit:
                     raise

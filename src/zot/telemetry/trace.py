@@ -311,7 +311,6 @@ class _TracedTool(WrappedTool):
     def __init__(self, tool: Tool, agent: AgentTrace) -> None:
         super().__init__(tool)
         self.replay, self.side_by_side = replay_of(tool), is_side_by_side(tool)
-        self.description, self.schema = tool.description, tool.schema
         self._agent = agent
 
     def run(self, args: dict[str, Json], context: ToolContext) -> ToolOutput | str:
